@@ -60,6 +60,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "./places.py"
 
 
+@pytest.mark.slow
 def test_an_agent_helps_the_policy(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
     with serve(answer, models=["policy", "helper"]) as server:
         where = ("--api", server.url, "--model", "policy", "--helper", server.url)

@@ -25,6 +25,7 @@ def pioneer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return site
 
 
+@pytest.mark.slow
 def test_it_is_listed_and_described(pioneer: Path, rlfactory: Run) -> None:
     rows = [line.split() for line in rlfactory("plugins", "list", site=pioneer).stdout.splitlines()]
     assert ["pioneer", "rlfactory-pioneer", "1.0.0", "installed"] in [row[:4] for row in rows]
@@ -41,6 +42,7 @@ def test_it_is_listed_and_described(pioneer: Path, rlfactory: Run) -> None:
     assert command["doc"] == "Coins: what sides they have."
 
 
+@pytest.mark.slow
 def test_the_doctor_names_what_it_uses_that_is_deprecated(pioneer: Path, rlfactory: Run) -> None:
     found = json.loads(rlfactory("plugins", "doctor", "--json", site=pioneer).stdout)
     (health,) = [item for item in found["plugins"] if item["name"] == "pioneer"]
@@ -53,6 +55,7 @@ def test_the_doctor_names_what_it_uses_that_is_deprecated(pioneer: Path, rlfacto
     assert "pip install 'rlfactory-pioneer[plots]'" in extra["detail"]
 
 
+@pytest.mark.slow
 def test_its_command_runs(pioneer: Path, rlfactory: Run) -> None:
     assert rlfactory("pioneer", "other", "heads", site=pioneer).stdout == "tails\n"
     assert rlfactory("pioneer", "other", "edge", site=pioneer).returncode == 2

@@ -110,6 +110,7 @@ def test_a_task_that_does_not_open_is_named(cli: Cli, tmp_path: Path, tiny_model
 OPENS_NOT = '    async def open(self) -> None:\n        raise OSError("no such shelf")\n'
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_refused_before_anything_costly(cli: Cli, tmp_path: Path) -> None:
     two = ["run", "--plugin", f"{TINY_TASK}=2", "--plugin", "search"]
     assert "needs a model for all of them. Give --model" in cli.refusal(*two)

@@ -32,6 +32,7 @@ def whole(core: Any, text: str) -> tuple[int, ...]:
 texts = st.text(st.sampled_from("ab 1.\n\t é日🙂{}\"'\\<|"), max_size=16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [QWEN, LLAMA, SPACES], ids=["qwen", "llama", "sentencepiece"])
 def test_ids_are_those_of_the_whole_text(kind: Kind) -> None:
     core = backend(kind) if kind.split else spaced(kind)

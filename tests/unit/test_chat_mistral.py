@@ -181,6 +181,7 @@ def test_the_ids_are_those_of_mistral_common(name: str) -> None:
     check()
 
 
+@pytest.mark.slow
 def test_mistral_commons_own_tokenizer_is_refused_with_the_remedy(tmp_path: Path) -> None:
     source = Path(file_of(TEKKEN_V3))
     (tmp_path / "tekken.json").write_bytes(source.read_bytes())

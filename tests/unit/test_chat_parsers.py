@@ -123,6 +123,7 @@ def test_tags_beyond_the_limit_are_content() -> None:
     assert message.content.startswith("<think>a</think><tool_call>")
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(
     st.sampled_from(sorted(SYNTAXES)).flatmap(
@@ -142,6 +143,7 @@ def test_no_text_makes_parsing_raise(case: tuple[str, str], thinking_open: bool)
     assert problems(SYNTAXES[name].parse(text, [tool(text={"type": "integer"})], thinking_open=thinking_open)) == []
 
 
+@pytest.mark.slow
 @every_syntax
 def test_parsing_takes_linear_time(syntax: Syntax) -> None:
     for _, text in hostile(syntax, 400_000):

@@ -46,7 +46,7 @@ def conversations(draw: st.DrawFn, chat: TemplateFormat, control: Sequence[str])
     return tuple(messages[: -1 if draw(st.booleans()) else None])
 
 
-@pytest.mark.parametrize("examples", [20, pytest.param(60, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [8, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_append_equals_render(family: Family, examples: int) -> None:
     tokens = (*family.kind.special, *family.kind.added)

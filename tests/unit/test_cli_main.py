@@ -94,6 +94,7 @@ def test_help_names_the_plugins_whose_commands_there_may_be(
     assert "`rlfactory PLUGIN --help`" in plugins
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("registered", "message"),
     [

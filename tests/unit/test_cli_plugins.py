@@ -38,6 +38,7 @@ def test_list_as_json(install: Install, rlfactory: Run) -> None:
     } in rows
 
 
+@pytest.mark.slow
 def test_info_shows_what_a_plugin_gives(install: Install, rlfactory: Run) -> None:
     done = rlfactory("plugins", "info", "greeter", site=install("rlfactory_greeter"))
     assert done.returncode == 0
@@ -59,6 +60,7 @@ def rlfactory_tasks(register):
 '''
 
 
+@pytest.mark.slow
 def test_info_shows_the_options_of_a_task(rlfactory: Run, tmp_path: Path) -> None:
     file = tmp_path / "levels.py"
     file.write_text(LEVELS)
@@ -69,6 +71,7 @@ def test_info_shows_the_options_of_a_task(rlfactory: Run, tmp_path: Path) -> Non
     assert task["options"][0] == {"key": "level", "type": "int", "default": None, "doc": "Of difficulty."}
 
 
+@pytest.mark.slow
 def test_info_shows_where_a_broken_plugin_breaks(install: Install, rlfactory: Run, tmp_path: Path) -> None:
     done = rlfactory("plugins", "info", "broken", site=install("rlfactory_broken"))
     assert done.returncode == 1
@@ -77,6 +80,7 @@ def test_info_shows_where_a_broken_plugin_breaks(install: Install, rlfactory: Ru
     assert "import a_module_that_is_not_there" in told["traceback"]
 
 
+@pytest.mark.slow
 def test_doctor_says_how_every_plugin_is(install: Install, rlfactory: Run) -> None:
     site = install("rlfactory_greeter", "rlfactory_manners", "rlfactory_broken", "rlfactory_future")
     done = rlfactory("plugins", "doctor", site=site)
@@ -97,6 +101,7 @@ def test_the_machines_doctor_counts_a_broken_plugin_as_a_problem(install: Instal
     assert rlfactory("doctor", RLFACTORY_DISABLE_PLUGINS="broken").returncode == 0
 
 
+@pytest.mark.slow
 def test_a_plugin_brings_its_own_command(install: Install, rlfactory: Run) -> None:
     site = install("rlfactory_greeter")
     assert rlfactory("greeter", "say", "Ada", site=site).stdout == "Hello Ada\n"
@@ -116,6 +121,7 @@ def test_an_unknown_command_gets_the_nearest_name(install: Install, rlfactory: R
     assert "Did you mean 'plugins'?" in rlfactory("plugin").stderr
 
 
+@pytest.mark.slow
 def test_errors_have_no_traceback_unless_asked_for(install: Install, rlfactory: Run) -> None:
     site = install("rlfactory_broken")
     plain = rlfactory("broken", site=site)

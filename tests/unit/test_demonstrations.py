@@ -292,6 +292,7 @@ def test_they_are_played_in_the_environment_of_the_run() -> None:
     assert shown(recipe, 0, 1)[0][0].content == "Be rude."
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("said", ["42", None, Message("user", "42")])
 def test_what_is_no_turn_is_told(said: Any) -> None:
     class Plain(Stock):

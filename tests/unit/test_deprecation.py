@@ -85,6 +85,7 @@ assert CheckContext is rlfactory_devkit.checks.context.CheckContext
 """
 
 
+@pytest.mark.slow
 def test_the_tests_of_older_plugins_still_run() -> None:
     code = [sys.executable, "-W", "always", "-c", OLD_TESTS]
     done = subprocess.run(code, capture_output=True, text=True, check=True)

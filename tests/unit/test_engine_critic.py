@@ -41,6 +41,7 @@ def test_estimates_are_those_worked_out_by_hand() -> None:
     assert (whole + values).tolist() == pytest.approx([3.0, 3.0, 2.0, 1.0])
 
 
+@pytest.mark.slow
 def test_values_follow_the_returns_and_advantages_are_whitened() -> None:
     torch.manual_seed(0)
     policy = RaggedPolicy(make_model("qwen3"))

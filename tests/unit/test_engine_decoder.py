@@ -184,6 +184,7 @@ def test_top_p_keeps_the_smallest_nucleus() -> None:
     assert set(tiny.tolist()) == {0}
 
 
+@pytest.mark.slow
 def test_sampling_follows_the_distribution_at_each_rows_temperature() -> None:
     logits = torch.randn(1, VOCABULARY, generator=torch.Generator().manual_seed(0)).repeat(20_000, 1)
     ones = torch.ones(len(logits))

@@ -45,6 +45,7 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
 
 
+@pytest.mark.slow
 @linux
 @pytest.mark.usefixtures("no_gpu")
 def test_a_childs_work_and_memory_count(child: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:

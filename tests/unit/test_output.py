@@ -70,6 +70,7 @@ def rlfactory(arguments: str, rest: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "rest",
     ["| true", "| head -1", "> /dev/full", "2> /dev/full | true", "2>&1 > /dev/full", ">&-", "2>&-", "<&- >&- 2>&-"],
@@ -84,6 +85,7 @@ def test_output_that_nobody_reads_fails_no_command(rest: str) -> None:
         assert "Exception ignored" not in done.stderr + done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", ["ValueError", "rlfactory_core.errors.BackendError"])
 def test_a_traceback_is_harmless(tmp_path: Path, error: str) -> None:
     (tmp_path / "raises.py").write_text(

@@ -80,6 +80,7 @@ def driver(site: Path) -> tuple[Fingerprint, ...]:
     return fingerprints
 
 
+@pytest.mark.slow
 def test_a_worker_with_another_file_refuses_and_names_it(install: Callable[..., Path]) -> None:
     site = install("rlfactory_greeter")
     fingerprints = driver(site)

@@ -112,6 +112,7 @@ def test_it_stands_between_the_tasks_defaults_and_the_users_own_keys(command: Co
     assert (config["task"], config["train"]["steps"], config["train"]["lr"]) == ({"oven": 200}, 7, 2e-4)
 
 
+@pytest.mark.slow
 def test_a_run_by_recipe_is_resumed_like_any_other(command: Command) -> None:
     command("run", "--recipe", "bread", "--out", "run")
     assert load_yaml(Path("run/config.yaml"))["task"] == {"oven": 230}

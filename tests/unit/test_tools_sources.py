@@ -57,6 +57,7 @@ def test_sources_are_opened_in_order_and_told_which_names_are_taken() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_sources_are_told_the_group_of_processes_they_are_opened_in() -> None:
     class Shared(Source):
         async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:

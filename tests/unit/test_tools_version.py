@@ -68,6 +68,7 @@ def versions(folder: Path, text: str, seed: int = 0) -> list[str]:
     return done.stdout.split(" ", 3)
 
 
+@pytest.mark.slow
 def test_it_is_the_same_in_every_process_and_changes_with_the_file(tmp_path: Path) -> None:
     first = versions(tmp_path, MODULE)
     assert len(set(first)) == 4

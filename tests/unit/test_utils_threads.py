@@ -58,6 +58,7 @@ def test_calls_that_hang_in_to_thread_keep_neither_others_nor_the_event_loop() -
     never.set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["true", "false"])
 def test_a_command_ends_though_a_tool_left_a_thread(tmp_path: Path, pool: str) -> None:
     (tmp_path / "leaves.py").write_text(LEAVES_A_THREAD)

@@ -136,6 +136,7 @@ def test_shared_memory_that_somebody_uses_stays(name: str, start: Start) -> None
     assert (used.exists(), left.exists()) == (True, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ends", ["by itself", "kill -9"])
 def test_the_janitor_cleans_up(ends: str, name: str, start: Start, tmp_path: Path) -> None:
     before, others = SHM / f"{name}-before", SHM / f"{name}-others"

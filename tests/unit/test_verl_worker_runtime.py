@@ -124,6 +124,7 @@ def work(number: int = 0, how: EvalPass | None = None, **metadata: Any) -> Rollo
     return RolloutRequest(Sample(f"s{number}", "Where?", "x", metadata), 5, Position("train", 1, number), 1.0, how)
 
 
+@pytest.mark.slow
 def test_one_that_raises_or_hangs_spoils_itself_alone(payload: Any) -> None:
     made = WorkerRuntime(payload(verl={"trajectory_deadline_s": 0.2}), None)
     good, raises, hangs = play(made, work(0), work(1, raises=True), work(2, hangs=True))

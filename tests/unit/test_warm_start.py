@@ -40,6 +40,7 @@ def probes(monkeypatch: pytest.MonkeyPatch, accuracies: Sequence[float]) -> None
     monkeypatch.setattr(WarmStart, "accuracy", lambda self: next(found))
 
 
+@pytest.mark.slow
 def test_it_goes_on_for_as_many_steps_again(recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     heard, own = Said(), OwnModel(recipe, (), 0)
     probes(monkeypatch, [0.5, 0.95])
@@ -48,6 +49,7 @@ def test_it_goes_on_for_as_many_steps_again(recipe: TinyModelRecipe, monkeypatch
     assert own.folder(1).is_dir()
 
 
+@pytest.mark.slow
 def test_it_begins_anew_with_other_weights(recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     heard, own = Said(), OwnModel(recipe, (), 0)
     probes(monkeypatch, [0.5, 0.6, 0.95])

@@ -101,6 +101,7 @@ def test_its_tools_see_the_sample_and_a_trajectory_of_their_own() -> None:
     assert "mine" not in outer.state
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "reply", "words"),
     [
@@ -130,6 +131,7 @@ def test_an_endpoint_that_does_not_answer_ends_the_run_at_its_start() -> None:
         call([agent(server, echo)], "boss", {"task": "x"})
 
 
+@pytest.mark.slow
 def test_infra_faults_within_are_infra_faults_of_the_call() -> None:
     @tool
     async def down() -> str:
@@ -157,6 +159,7 @@ def test_what_its_tools_refuse_is_its_own_affair() -> None:
     assert "not valid JSON" in answers[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("max_depth", "found"), [(3, "<<done>>"), (2, "too many agents"), (1, "too many agents")])
 def test_agents_stand_inside_each_other_only_so_deep(max_depth: int, found: str) -> None:
     speak = {"boss": asks_then_repeats("second"), "second": asks_then_repeats("third"), "third": lambda _: said("done")}

@@ -26,6 +26,7 @@ def test_fields_become_required_strings() -> None:
     assert filled(prompt, text="hi", who="you") == "Say hi to you, as {JSON}: hi"
 
 
+@pytest.mark.slow
 @given(st.text(), st.text())
 def test_what_a_model_writes_is_put_in_as_it_is(first: str, second: str) -> None:
     assert filled("{a}|{b}|{{a}}", a=first, b=second) == f"{first}|{second}|{{a}}"

@@ -279,6 +279,7 @@ def test_a_client_that_hangs_up_ends_the_sampling() -> None:
     asyncio.run(play())
 
 
+@pytest.mark.slow
 def test_many_trajectories_at_once_get_their_own_answers() -> None:
     async def play() -> None:
         gateway = Gateway()

@@ -107,6 +107,7 @@ def test_a_check_that_there_is_not_cannot_be_skipped() -> None:
         check_plugin("./any.py", skip=["leak"])
 
 
+@pytest.mark.slow
 def test_a_session_that_does_not_use_it_loads_nothing_of_it(tmp_path: Path) -> None:
     (tmp_path / "test_modules.py").write_text(
         "import sys\n\n\ndef test_modules():\n"

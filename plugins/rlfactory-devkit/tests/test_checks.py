@@ -28,6 +28,7 @@ PLUGIN = str(Path(__file__).parents[3] / "tests" / "support" / "bad_tasks.py")
 Run = Callable[..., Any]
 
 
+@pytest.mark.slow
 def test_the_command_says_what_it_found(rlfactory: Run) -> None:
     done = rlfactory("plugins", "check", PLUGIN, "--only", "splits", "--only", "oracle", "--bad", "pays_less")
     assert done.returncode == 1, done.stderr
@@ -39,6 +40,7 @@ def test_the_command_says_what_it_found(rlfactory: Run) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.slow
 def test_one_check_is_one_check(rlfactory: Run) -> None:
     done = rlfactory("plugins", "check", PLUGIN, "--only", "splits")
     assert done.stdout.splitlines()[-1].startswith(f"{PLUGIN}: 1 check passed.")

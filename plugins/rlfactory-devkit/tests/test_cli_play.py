@@ -46,6 +46,7 @@ def test_a_checkpoint_answers_and_its_conversation_is_saved(tiny_model: Path, tm
     assert line["reward"] == second["reward"]
 
 
+@pytest.mark.slow
 def test_by_hand_with_a_server(plugin: str, tmp_path: Path) -> None:
     with serve(oracle) as server:
         done = played(tmp_path, "--plugin", plugin, "--api", server.url, stdin="\n\nback x\nedit 2 no\nquit\n")
@@ -57,6 +58,7 @@ def test_by_hand_with_a_server(plugin: str, tmp_path: Path) -> None:
     assert "2 (yours)  no\nthe end: no tool call, reward 0" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_and_a_model_are_one_too_many(tmp_path: Path) -> None:
     done = played(tmp_path, "one", "--model", "other", stdin="")
     assert done.returncode == 2

@@ -16,6 +16,7 @@ async def blocking() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_blocked_loop_leaves_no_socket_and_no_coroutine_that_was_never_awaited() -> None:
     gc.collect()  # what other tests have left
     with warnings.catch_warnings(record=True) as found:

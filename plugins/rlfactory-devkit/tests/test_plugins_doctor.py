@@ -39,6 +39,7 @@ def examined(rlfactory: Run, site: Path | None, **env: str) -> tuple[int, dict[s
     return done.returncode, record, {item["distribution"]: item for item in record["plugins"]}
 
 
+@pytest.mark.slow
 def test_bad_plugins_are_told_apart_from_good_ones(install: Install, rlfactory: Run) -> None:
     names = ("rlfactory_greeter", "rlfactory_greeter_twin", "rlfactory_manners", "rlfactory_broken", "rlfactory_future")
     code, record, found = examined(rlfactory, install(*names), RLFACTORY_DISABLE_PLUGINS="rlfactory-manners")
@@ -56,6 +57,7 @@ def test_bad_plugins_are_told_apart_from_good_ones(install: Install, rlfactory: 
     assert record["problems"] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("plugin", "said"),
     [
@@ -112,6 +114,7 @@ def test_a_worker_that_would_refuse_is_found_before_the_run(tmp_path: Path, rlfa
     assert json.loads(rlfactory("plugins", "info", "talkative", "--json", site=tmp_path).stdout)["name"] == "talkative"
 
 
+@pytest.mark.slow
 def test_a_plugin_that_only_the_current_folder_has_is_not_a_workers(tmp_path: Path, rlfactory: Run) -> None:
     package(tmp_path, "here_only", TASK)  # the command is started in this folder, which Python then searches
     _, _, found = examined(rlfactory, None)

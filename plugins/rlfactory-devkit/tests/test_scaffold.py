@@ -111,6 +111,7 @@ def test_without_a_terminal_nothing_is_asked(rlfactory: Run) -> None:
     assert "Missing a name, for example: rlfactory new my-task" in done.stderr
 
 
+@pytest.mark.slow
 def test_on_a_terminal_it_asks_for_what_is_missing(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(
@@ -145,6 +146,7 @@ def test_only_some_templates_are_one_file(tmp_path: Path, capsys: pytest.Capture
     assert "as one file there is: tool-task, agent, env." in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @needs_lint
 @pytest.mark.parametrize("name", ["my-task", LONG])
 def test_what_is_made_is_clean(tmp_path: Path, name: str) -> None:

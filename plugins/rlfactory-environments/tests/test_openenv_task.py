@@ -78,6 +78,7 @@ def test_so_many_steps_end_an_episode(kind: Kind, turn: Message | str) -> None:
     assert (played.stop, len(played.turns), played.masked) == (StopReason.ENV_DONE, 2, False)
 
 
+@pytest.mark.slow
 def test_several_fields_are_a_tool_with_their_schema() -> None:
     (tool,) = opening("fields").tools
     assert (tool.name, tool.description) == ("act", "Guess the digit.")
@@ -102,6 +103,7 @@ def test_an_error_of_the_environment_is_told_to_the_model() -> None:
     assert (played.reward, played.masked) == (1.0, False)
 
 
+@pytest.mark.slow
 def test_mcp_tools_are_tools_and_their_calls_are_steps() -> None:
     (tool,) = opening("mcp").tools
     assert (tool.name, tool.description) == ("guess", "Guess the digit.")
@@ -130,6 +132,7 @@ def test_the_calls_of_one_turn_are_made_until_the_episode_ends() -> None:
     assert played.reward == 1.0
 
 
+@pytest.mark.slow
 def test_seeds_are_repeated_and_disjoint() -> None:
     with openenv_server() as server, bench(server.url, "task.samples=5", "task.eval_samples=3") as opened:
         seeds = {split: [sample.metadata["seed"] for sample in opened.rows(split)] for split in ("train", "eval")}
@@ -160,6 +163,7 @@ def test_an_address_is_needed() -> None:
         TaskBench("openenv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["text", "fields", "mcp", "mixed"])
 def test_without_a_solver_checks_play_what_fits_the_schema(kind: Kind) -> None:
     with openenv_server(kind) as server, bench(server.url) as opened:
@@ -178,6 +182,7 @@ def test_a_solver_of_the_user_is_a_solution(tmp_path: Path) -> None:
         assert (opened.task.has_solution, played.reward) == (True, 1.0)
 
 
+@pytest.mark.slow
 def test_a_worker_of_verls_plays_episodes_with_the_environments_rewards(tmp_path: Path) -> None:
     pytest.importorskip("transformers")
     registry = Registry()

@@ -14,6 +14,7 @@ ALL = "ok       interpreter   the model's code is guarded: files, memory, networ
 SOME = "note     interpreter   the model's code is guarded: files, memory; not network (no seccomp); not processes (x)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("missing", "line"), [({}, ALL), ({"network": "no seccomp", "processes": "x"}, SOME)])
 def test_the_guards_that_this_platform_lacks_are_named(
     missing: Mapping[str, str], line: str, monkeypatch: pytest.MonkeyPatch

@@ -32,12 +32,14 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield from own_folder(tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 def test_variables_stay_and_the_value_of_a_last_expression_is_shown() -> None:
     results = play("x = 20", "print('twenty')\nx + 1", "_ * 2", "None", "'text'")
     assert [item.content for item in results] == ["(no output)", "twenty\n21\n", "42\n", "(no output)", "'text'\n"]
     assert all(item.fault is None for item in results)
 
 
+@pytest.mark.slow
 def test_what_is_printed_comes_in_order_and_files_stay() -> None:
     prints = "import os, sys\nprint('a')\nprint('b', file=sys.stderr)\nos.write(1, b'c\\n')"
     writes = "open('f.py', 'w').write('y = 7')"
@@ -115,6 +117,7 @@ def test_the_exceptions_of_a_group_are_shown() -> None:
     assert "ValueError: v" in play("raise ExceptionGroup('g', [ValueError('v')])")[0].content
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "reason"),
     [
@@ -295,6 +298,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("forks", [[], ["and forks"]])
 def test_killing_our_process_leaves_neither_process_nor_directory(folders: Path, forks: list[str]) -> None:
     """Even if a fork of it lives on, which has its open connections."""

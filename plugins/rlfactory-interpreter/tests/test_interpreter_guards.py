@@ -127,6 +127,7 @@ def test_what_ordinary_code_does_works() -> None:
     assert all(item.fault is None for item in results)
 
 
+@pytest.mark.slow
 def test_installed_packages_can_be_used() -> None:
     pytest.importorskip("numpy", reason="an installed package with compiled parts")
     code = "import numpy\nnumpy.linalg.solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0])"
@@ -185,6 +186,7 @@ def forge(call, failed=False):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("code", ["forge(2)", "forge(2); 1 / 0", "forge(2, True); print('later')", "forge(3)"])
 def test_a_reply_that_the_code_writes_is_not_believed(code: str) -> None:
     _, forged, after = play(FORGE, code, "1 + 1")
@@ -233,6 +235,7 @@ def test_a_platform_without_a_filter_of_calls_says_so_and_keeps_the_other_guards
     assert json.loads(done.stdout) == {"processes": why, "network": why, "passwd": "guarded"}
 
 
+@pytest.mark.slow
 def test_a_missing_guard_is_warned_of_once_and_refused_where_it_is_required(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

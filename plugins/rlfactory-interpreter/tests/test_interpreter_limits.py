@@ -31,6 +31,7 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield from own_folder(tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "limits", "reason"),
     [
@@ -58,6 +59,7 @@ def test_what_is_found_at_the_end_of_a_call_is_told_at_once() -> None:
     assert after.content == "2\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "limits", "error"),
     [
@@ -82,6 +84,7 @@ def test_limits_cannot_be_raised_by_the_code() -> None:
     assert all("not allowed to raise maximum limit" in item.content for item in results[1:])
 
 
+@pytest.mark.slow
 def test_each_call_has_its_own_processor_time() -> None:
     burn = "import time\nuntil = time.process_time() + 0.4\nwhile time.process_time() < until: pass"
     assert [item.fault for item in play(burn, burn, burn, cpu_s=0.6)] == [None, None, None]
@@ -100,6 +103,7 @@ def test_much_output_is_cut_in_the_middle_and_costs_no_memory() -> None:
     assert len(result.content) < 1200
 
 
+@pytest.mark.slow
 def test_endless_output_ends_with_the_time() -> None:
     (result,) = play("n = 0\nwhile True:\n    print(n)\n    n += 1", seconds=0.5, output_bytes=400)
     assert result.fault is FaultKind.TOOL

@@ -127,6 +127,7 @@ def test_what_the_session_asked_or_the_server_says_on_its_own_is_left_to_the_ses
     assert not calls.take(b"not json")
 
 
+@pytest.mark.slow
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
 def test_no_line_raises(line: bytes) -> None:
     assert PipeCalls(lambda _: None).take(line) in (True, False)

@@ -217,6 +217,7 @@ def test_a_program_that_speaks_something_else() -> None:
     assert "did not answer" in start_error(it={**loud, "start_timeout": 0.5})
 
 
+@pytest.mark.slow
 def test_the_servers_end_when_this_process_is_killed(tmp_path: Path) -> None:
     script = f"""
 import asyncio, os, signal, sys

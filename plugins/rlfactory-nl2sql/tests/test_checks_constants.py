@@ -81,6 +81,7 @@ def test_columns_that_decide_what_a_limit_keeps_and_columns_that_are_compared() 
     assert uses(parse_query(sql.removesuffix(" LIMIT 1"), "sqlite"), SCHEMA).sorted_by == frozenset()
 
 
+@pytest.mark.slow
 def test_names_are_followed_to_their_tables() -> None:
     sql = (
         "WITH c AS (SELECT SingerId AS who, COUNT(*) AS times FROM Concert GROUP BY SingerId) "

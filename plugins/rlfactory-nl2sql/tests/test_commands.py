@@ -38,6 +38,7 @@ def test_a_difference_is_shown_with_its_rows(shops: Path) -> None:
     assert "Oslo" in lines[1]
 
 
+@pytest.mark.slow
 def test_json_has_the_verdict_its_reasons_and_timings(shops: Path) -> None:
     passed = json.loads(verify(shops, GOLD, f"{GOLD} ORDER BY id", "--json").stdout)
     assert passed["passed"] is True

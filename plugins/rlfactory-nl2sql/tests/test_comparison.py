@@ -180,6 +180,7 @@ def test_of_numbers_that_are_near_to_many_only_the_closest_are_equal() -> None:
     assert difference(answer(table), [*table[:99], table[98]]) is not None
 
 
+@pytest.mark.slow
 def test_ten_thousand_rows_are_compared_at_once() -> None:
     generator = random.Random(0)
     table: Table = [

@@ -114,6 +114,7 @@ def test_one_changed_value_among_equal_columns_is_seen() -> None:
     assert difference(table, changed) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gold", "result"),
     [

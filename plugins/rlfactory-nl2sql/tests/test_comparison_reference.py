@@ -9,6 +9,7 @@ from decimal import Decimal
 from itertools import combinations, permutations, product
 from typing import Any, get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlfactory_nl2sql.comparison.answer import Answer, Tie
@@ -107,6 +108,7 @@ def tables(draw: st.DrawFn) -> tuple[Answer, Rows]:
     return answer, Rows(tuple(f"r{n}" for n in range(columns + extra)), tuple(map(tuple, result)))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(tables(), st.sampled_from(SENSES))
 def test_every_verdict_is_that_of_trying_everything(case: tuple[Answer, Rows], how: Comparison) -> None:

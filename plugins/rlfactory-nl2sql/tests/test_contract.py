@@ -68,6 +68,7 @@ def varied(given: Connection) -> Iterator[Connection]:
     connection.close()
 
 
+@pytest.mark.slow
 def test_the_schema_has_the_conditions_of_checks(given: Connection) -> None:
     song = next(table for table in given.schema().tables if table.name == "song")
     checks = Checks(song)

@@ -55,6 +55,7 @@ def passes(path: Path, pairs: Sequence[tuple[str, str]]) -> list[bool | None]:
     return [verdict.passed for verdict in verdicts(path, pairs)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gold", "prediction"),
     [
@@ -128,6 +129,7 @@ NOTHING = "SELECT SUM(price) FROM album WHERE title = 'Album 3' AND title = 'Alb
 FEW = "SELECT COUNT(*) FROM album WHERE price < 0 AND price > 100"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gold", "prediction"),
     [
@@ -143,6 +145,7 @@ def test_nothing_and_zero_are_no_evidence(music: Path, gold: str, prediction: st
     assert passes(music, [(gold, prediction), (gold, gold.lower().replace("'album", "'Album"))]) == [None, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "gold",
     [
@@ -207,6 +210,7 @@ def test_varied_databases_respect_checks(music: Path) -> None:
     assert passes(music, pairs) == [True, True, True, True, False]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("gold", "right", "wrong"),
     [
@@ -270,6 +274,7 @@ def test_an_answer_that_depends_on_a_tie_says_nothing_against(music: Path, gold:
     assert [verdict.passed for verdict in found] == [True, False], [verdict.reasons for verdict in found]
 
 
+@pytest.mark.slow
 def test_results_above_ten_thousand_rows_are_compared_on_request(music: Path) -> None:
     gold = "SELECT a.id, b.id FROM album a, album b"
     pairs = [(gold, "SELECT a.id, b.id FROM album b, album a"), (gold, "SELECT a.id, a.id FROM album b, album a")]

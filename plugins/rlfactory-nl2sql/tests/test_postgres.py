@@ -71,6 +71,7 @@ def one(connection: Connection, sql: str) -> Any:
     return value
 
 
+@pytest.mark.slow
 def test_values_are_plain_and_go_into_a_copy(given: Connection) -> None:
     rows = given.query('SELECT * FROM "Odd One"', LIMITS).rows
 

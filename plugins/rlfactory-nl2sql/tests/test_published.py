@@ -212,6 +212,7 @@ def said(path: Path, metric: PublishedMetric, pairs: Sequence[tuple[str, str]]) 
     return [None if (score := value(item)) is None else score == 1.0 for item in items]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("metric", "column"),
     [(BirdExecution(), 2), (SpiderTestSuite(), 3), (SpiderTestSuite(keep_distinct=True), 4)],
@@ -225,6 +226,7 @@ def test_a_metric_says_what_the_official_program_says(flights: Path, metric: Pub
     ]
 
 
+@pytest.mark.slow
 def test_a_right_query_that_fails_counts_as_bird_counts_it_and_is_unknown_to_spider(flights: Path) -> None:
     pair = [("SELECT Airlin FROM airlines", "SELECT Airline FROM airlines")]
     assert said(flights, BirdExecution(), pair) == [False]
@@ -239,6 +241,7 @@ def test_a_prediction_without_end_is_wrong(flights: Path) -> None:
     assert said(flights, SpiderTestSuite(seconds=0.3), pair) == [False]
 
 
+@pytest.mark.slow
 def test_a_prediction_cannot_write(flights: Path) -> None:
     """The programs would run it, and judge by what is left."""
     pair = [("SELECT count(*) FROM airlines WHERE uid > 90", "DELETE FROM airlines")]
@@ -252,6 +255,7 @@ def test_a_result_with_many_equal_columns_is_compared_at_once(flights: Path) -> 
     assert said(flights, SpiderTestSuite(), [(two.replace("{}", ones), other)]) == [True]
 
 
+@pytest.mark.slow
 def test_one_of_several_right_queries_is_enough(flights: Path) -> None:
     golds = ("SELECT max(uid) FROM airlines", "SELECT count(*) FROM airlines")
     right, broken = judge(
@@ -263,6 +267,7 @@ def test_one_of_several_right_queries_is_enough(flights: Path) -> None:
     assert value(right) == value(broken) == 1.0
 
 
+@pytest.mark.slow
 def test_a_wrong_prediction_is_told_where(flights: Path) -> None:
     (item,) = judge(
         Nl2SqlTask({"db": flights}), SpiderTestSuite(), answered("SELECT 4", "SELECT count(*) FROM airlines")

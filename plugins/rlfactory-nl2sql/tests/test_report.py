@@ -66,6 +66,7 @@ def table(page: str) -> dict[str, list[str]]:
     return {name: re.findall(r"<td[^>]*>(.*?)</td>", cells) for name, cells in rows}
 
 
+@pytest.mark.slow
 def test_each_kind_of_answer_is_counted_before_and_after(shops: Path, tmp_path: Path) -> None:
     folder = RunFolder.create("nl2sql", root=tmp_path / "runs")
     folder.write_config({"plugin": "nl2sql", "rewards": None})
@@ -135,6 +136,7 @@ def test_a_large_result_is_kept_in_part(shops: Path, tmp_path: Path) -> None:
     assert max(len(cell) for row in data["got"] for cell in row) <= 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [RIGHT, "I do not know."])
 def test_without_a_difference_there_are_no_results(shops: Path, tmp_path: Path, text: str) -> None:
     (played,) = trajectories(shops, [text])

@@ -90,6 +90,7 @@ def test_evaluation_is_about_databases_that_training_never_sees() -> None:
         task.check(samples)
 
 
+@pytest.mark.slow
 def test_an_episode_on_a_built_in_database_is_looked_up_answered_and_verified() -> None:
     sample = next(iter(Nl2SqlTask().samples("eval")))
     gold = str(sample.answer)
@@ -101,6 +102,7 @@ def test_an_episode_on_a_built_in_database_is_looked_up_answered_and_verified() 
     assert all(result.content for turn in trajectory.turns for result in turn.results)
 
 
+@pytest.mark.slow
 def test_the_tiny_model_is_for_the_built_in_databases_only(shops: Path) -> None:
     assert Nl2SqlTask().tiny_model() is not None
     own = Nl2SqlTask({"db": shops})
@@ -120,6 +122,7 @@ REWARDS = {
 }
 
 
+@pytest.mark.slow
 def test_every_reward_is_seen_in_the_metrics_and_in_the_trajectory(shops: Path) -> None:
     group = play(
         QUESTION,
@@ -174,6 +177,7 @@ def test_a_database_that_cannot_be_is_refused_at_once(db: str, says: str) -> Non
     assert "secret" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_a_server_that_does_not_answer_ends_the_run_before_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("psycopg", reason="the extra postgresql is not installed")
     pytest.importorskip("sqlalchemy", reason="the extra postgresql is not installed")

@@ -100,6 +100,7 @@ def test_a_database_that_needs_something_of_the_user_is_not_the_model_s_fault(
     assert all("SHOP_PASSWORD, which is not set" in record.message for record in caplog.records)
 
 
+@pytest.mark.slow
 def test_a_slow_query_holds_up_neither_the_event_loop_nor_another_query(shops: Path) -> None:
     async def run() -> list[str]:
         task = Nl2SqlTask({"db": shops, "seconds": 1.0, "workers": 1})

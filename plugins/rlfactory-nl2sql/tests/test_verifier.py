@@ -139,6 +139,7 @@ def test_right_and_wrong_predictions(shops: Path) -> None:
     assert by_accident.data == json.loads(json.dumps(by_accident.data))
 
 
+@pytest.mark.slow
 def test_a_prediction_that_gives_no_result_fails_with_its_own_error(shops: Path) -> None:
     unknown, refused, two, rows = verdicts(
         shops,
@@ -195,6 +196,7 @@ def test_order_counts_where_the_gold_query_orders(shops: Path) -> None:
     assert [verdict.passed for verdict in verdicts(shops, pairs)] == [True, False, False, True]
 
 
+@pytest.mark.slow
 def test_the_semantics_that_are_asked_for(shops: Path) -> None:
     pairs = [
         ("SELECT country FROM city", "SELECT DISTINCT country FROM city"),
@@ -232,6 +234,7 @@ def test_a_changed_database_gets_new_answers(shops: Path) -> None:
     assert after.reasons == ("on the given database: 2 rows, expected 3",)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("second", [VerifyOptions(seed=1), VerifyOptions(instances=2)])
 def test_two_rewards_of_one_run_have_their_own_varied_databases(shops: Path, second: VerifyOptions) -> None:
     """They share workers, and ask about the same gold query."""

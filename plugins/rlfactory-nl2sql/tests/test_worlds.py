@@ -121,6 +121,7 @@ def demonstrations(made: TinyModelRecipe, number: int) -> Iterator[Demonstration
             yield stage.demonstrate(rng)
 
 
+@pytest.mark.slow
 def test_no_demonstration_looks_something_up_before_it_answers(made: TinyModelRecipe) -> None:
     shown = list(demonstrations(made, 500))
     said = [episode[-1].content for episode in shown]

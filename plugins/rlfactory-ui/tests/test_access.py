@@ -106,6 +106,7 @@ def test_an_address_that_no_page_can_have_is_refused(
     assert browser.get(path).status_code == status
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/new/tools", "/new/preview", "/new/options", "/new/prompt", "/new/memory"])
 def test_a_form_without_fields_is_answered(access: Access, browser: TestClient, path: str) -> None:
     browser.get(f"/login?token={access.link()}")

@@ -14,6 +14,7 @@ from talked_task import oracle, run_of_it
 from rlfactory_core.errors import UsageError
 
 
+@pytest.mark.slow
 def test_the_page_keeps_a_process_and_what_was_said(tmp_path: Path) -> None:
     """A second server, after the first one has ended, shows the same and goes on."""
     run = run_of_it(tmp_path, "run")

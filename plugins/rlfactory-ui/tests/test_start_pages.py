@@ -201,6 +201,7 @@ def test_plugins_and_the_machine(browser: TestClient) -> None:
     assert "Python" in shown(browser, "/doctor")
 
 
+@pytest.mark.slow
 def test_data_of_the_browsers_machine_is_saved_beside_the_runs(browser: TestClient, folder: RunFolder) -> None:
     row = b'{"question": "Who?", "answer": "him"}\n'
     sent = browser.post("/new/files?name=mine.jsonl", content=row, headers=PART)
