@@ -1,16 +1,13 @@
-"""Reads configurations of MCP servers: ``mcpServers`` JSON as in Claude Desktop and Qwen-Agent, or RL-Factory's
-``.pydata``.
+"""Reads configurations of MCP servers, such as ``mcpServers`` JSON.
 
-Keys of these clients keep their meaning; ``allow``, ``prefix``, ``session`` and others are added. `expand` replaces the
-variables ``${NAME}`` and ``${NAME:-default}`` later, so that a configuration that is only read has no secrets in it.
+Other programs' keys keep their meaning (`dialects`); ``allow``, ``prefix``, ``session`` and others are added. `expand`
+replaces the variables ``${NAME}`` and ``${NAME:-default}`` later, so that a configuration that is only read has no
+secrets in it.
 """
 
 from __future__ import annotations
 
-import ast
-import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -20,11 +17,13 @@ from pydantic import BeforeValidator, Field
 
 from rlfactory_core.config import Positive, Section
 from rlfactory_core.config.loading import validate_section
-from rlfactory_core.errors import ConfigError, UsageError, nearest
+from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_mcp.dialects import EXAMPLE, Entry, entries, in_our_keys, is_disabled
+from rlfactory_mcp.files import load
+from rlfactory_mcp.placeholders import Filler
 
 Transport = Literal["stdio", "http", "sse", "auto"]
 
-_MEANINGLESS = {"alwaysAllow", "autoApprove", "description", "icon", "name", "sse_read_timeout", "trust", "version"}
 _HTTP_NAMES = {"http", "streamablehttp"}  # hyphens and underscores left out
 _MAX_TIMEOUT_S = 24 * 3600.0
 
@@ -75,6 +74,8 @@ class ServerConfig(ServerSection):
     """One server to be used; it can be pickled and sent as JSON. Its ``repr`` has no values that may be secret."""
 
     name: str
+    hints: tuple[str, ...] = ()
+    """What the file says of the server that has no effect here, and may have been meant to."""
     secrets: tuple[str, ...] = ()
     """Values that must not be logged or shown."""
 
@@ -105,8 +106,8 @@ def read_servers(config: Path | str | Mapping[str, Any] | Sequence[Any]) -> tupl
     """The servers of a configuration, without the disabled ones.
 
     Args:
-        config: the path of a JSON file or of a ``.pydata`` file (a Python literal), or its content: a mapping with
-            ``mcpServers``, or a list of such mappings.
+        config: the path of a file (see `files.load`), or its content: a mapping with ``mcpServers``, or a list of such
+            mappings.
 
     Raises:
         ConfigError: the file cannot be read, holds something else, or has an unknown key or a wrong value.
@@ -114,42 +115,22 @@ def read_servers(config: Path | str | Mapping[str, Any] | Sequence[Any]) -> tupl
     where = "the MCP configuration"
     if isinstance(config, (str, Path)):
         where = str(config)
-        config = _load(Path(config).expanduser())
-    sections = dict(_entries(config, where))
-    servers = tuple(_server(name, data) for name, data in sections.items() if data.get("disabled") is not True)
+        config = load(Path(config).expanduser())
+    servers = tuple(_servers(config, where))
     if not servers:
         raise ConfigError(f"{where} names no MCP server that is not disabled.")
     return servers
 
 
-def _load(path: Path) -> Any:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"Cannot read the MCP configuration {path}: {error}.") from error
-    try:
-        return ast.literal_eval(text.strip()) if path.suffix == ".pydata" else json.loads(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
-        expected = "a Python literal" if path.suffix == ".pydata" else "JSON"
-        raise ConfigError(f"{path} is not {expected}: {error}.") from error
-
-
-def _entries(config: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each server's name and keys, without keys that have no meaning here."""
+def _servers(config: Any, where: str) -> Iterator[ServerConfig]:
     seen: set[str] = set()
     for place, part in _parts(config, where):
-        servers = part.get("mcpServers")
-        if not isinstance(servers, Mapping):
-            raise ConfigError(
-                f"{place} has no 'mcpServers' with servers by name. {nearest('mcpServers', map(str, part))}"
-            )
-        for name, data in servers.items():
-            if not isinstance(data, Mapping):
-                raise ConfigError(f"mcpServers.{name}: got {data!r}, expected keys such as 'command' or 'url'.")
-            if name in seen:
-                raise ConfigError(f"{where} has two MCP servers named {name!r}; give one of them another name.")
-            seen.add(name)
-            yield str(name), {key: value for key, value in data.items() if key not in _MEANINGLESS}
+        for entry in entries(part, place):
+            if entry.name in seen:
+                raise ConfigError(f"{where} has two MCP servers named {entry.name!r}; give one of them another name.")
+            seen.add(entry.name)
+            if not is_disabled(entry):
+                yield _server(entry)
 
 
 def _parts(config: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -157,9 +138,7 @@ def _parts(config: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield where, config
         return
     if not isinstance(config, Sequence) or isinstance(config, (str, bytes)):
-        raise ConfigError(
-            f"{where} holds a {type(config).__name__}; expected {{'mcpServers': {{…}}}} or a list of these."
-        )
+        raise ConfigError(f"{where} holds a {type(config).__name__}; expected {EXAMPLE} or a list of these.")
     for number, item in enumerate(config):
         place = f"{where}, entry {number}"
         if not isinstance(item, Mapping):
@@ -167,9 +146,10 @@ def _parts(config: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield place, item
 
 
-def _server(name: str, data: Mapping[str, Any]) -> ServerConfig:
-    at = f"mcpServers.{name}"
-    section = validate_section(ServerSection, data, prefix=at)
+def _server(entry: Entry) -> ServerConfig:
+    at = entry.at
+    translated = in_our_keys(entry)
+    section = validate_section(ServerSection, translated.data, prefix=at)
     if section.session == "trajectory" and section.replicas > 1:
         raise ConfigError(f"{at}: 'replicas' is for session: shared; each trajectory has its own server.")
     if section.type and section.transport and section.type != section.transport:
@@ -186,10 +166,9 @@ def _server(name: str, data: Mapping[str, Any]) -> ServerConfig:
     for key in only:
         if getattr(section, key):
             raise ConfigError(f"{at}: {key!r} is for a server with a {other!r}.")
-    return ServerConfig(name=name, **dict(section))
+    return ServerConfig(name=entry.name, hints=translated.hints, **dict(section))
 
 
-_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _SHORTEST_SECRET = 8  # characters; shorter values are settings, and hiding them would make messages unreadable
 
 
@@ -197,27 +176,11 @@ def expand(server: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
     """The server with the variables' values in its command, arguments, environment, folder, address and headers.
 
     Raises:
-        UsageError: a variable is not set and has no default; the message names it, the server and the key.
+        UsageError: a variable is not set and has no default, or a placeholder is one that only another program fills
+            in; the message names it, the server and the key.
     """
-    found: set[str] = set()
-    missing: list[str] = []
-
-    def value(key: str, name: str, default: str | None) -> str:
-        value = environ.get(name)
-        if default is not None and not value:
-            return default
-        if value is None:
-            missing.append(
-                f"MCP server {server.name!r}: {key} needs the environment variable {name}, which is not set. "
-                f"Set it, or write ${{{name}:-default}}."
-            )
-            return ""
-        found.add(value)
-        return value
-
-    def text(key: str, text: str) -> str:
-        return _VARIABLE.sub(lambda match: value(key, match.group(1), match.group(2)), text)
-
+    filler = Filler(server.name, server.command, environ)
+    text = filler.fill
     changes = {
         "command": text("command", server.command),
         "args": tuple(text(f"args[{number}]", item) for number, item in enumerate(server.args)),
@@ -227,9 +190,9 @@ def expand(server: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         "headers": {key: text(f"headers.{key}", item) for key, item in server.headers.items()},
     }
     expanded = server.model_copy(update=changes)
-    if missing:
-        raise UsageError("\n".join(missing))
+    if filler.problems:
+        raise UsageError("\n".join(filler.problems))
     queried = (item for _, item in parse_qsl(urlsplit(expanded.url).query))
-    values = {*found, *expanded.env.values(), *expanded.headers.values(), *queried}
+    values = {*filler.values, *expanded.env.values(), *expanded.headers.values(), *queried}
     secrets = {item for item in values if len(item) >= _SHORTEST_SECRET and not os.path.exists(item)}
     return expanded.model_copy(update={"secrets": tuple(sorted(secrets, key=len, reverse=True))})

@@ -99,7 +99,8 @@ def _reason(server: ServerConfig, error: Exception | None, last_words: LastWords
     leaf = None if error is None else next(leaves(error))
     if isinstance(leaf, FileNotFoundError) and server.command:
         missing = "folder" if leaf.filename == server.cwd else "program"
-        return f"there is no {missing} {leaf.filename!r}"
+        inside = " ('args' holds the arguments, and not 'command')" if " " in server.command else ""
+        return f"there is no {missing} {leaf.filename!r}{inside}"
     if last_words.ending and not isinstance(leaf, TimeoutError):
         return last_words.ending
     return "the connection was closed" if leaf is None else in_words(leaf)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import re
 from collections import Counter
@@ -15,15 +16,19 @@ from typing import Any
 
 from rlfactory_core.cache import digest
 from rlfactory_core.context import ToolContext
-from rlfactory_core.errors import BackendError, ToolArgumentsError, UsageError, nearest
+from rlfactory_core.errors import BackendError, ConfigError, ToolArgumentsError, UsageError, nearest
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools.servers import ServerState, ServerTool
 from rlfactory_core.types import ToolSpec
 from rlfactory_mcp.compat import ListedTool, Listing, require_sdk
 from rlfactory_mcp.config import ServerConfig, expand, read_servers
+from rlfactory_mcp.dialects import entries, in_our_keys, is_disabled
+from rlfactory_mcp.files import parse_json
 from rlfactory_mcp.servers import LocalServers
 from rlfactory_mcp.sharing.client import RemoteServers
 from rlfactory_mcp.sharing.rendezvous import meeting_place
+
+_log = logging.getLogger(__name__)
 
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _LONGEST = 64  # most characters of a tool's name that models' servers accept
@@ -82,11 +87,29 @@ def server_names(config: Path | str | Mapping[str, Any]) -> Sequence[str]:
     return [server.name for server in read_servers(config)]
 
 
+def pasted_servers(text: str) -> Mapping[str, Mapping[str, Any]]:
+    """The servers in a text that a user pasted, by name and in our keys; variables stay as they were written.
+
+    Raises:
+        ConfigError: it is no configuration of MCP servers.
+    """
+    try:
+        found = parse_json(text)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"The MCP servers are not JSON: {error}") from error
+    if not isinstance(found, Mapping):
+        raise ConfigError('The MCP servers: expected JSON with "mcpServers", as other programs have it.')
+    listed = list(entries(found, "The text"))
+    return {each.name: {"disabled": True} if is_disabled(each) else in_our_keys(each).data for each in listed}
+
+
 def check_servers(config: Path | str | Mapping[str, Any]) -> None:
     """As `rlfactory_core.tools.servers.check_servers`."""
     require_sdk()
     for server in read_servers(config):
         expand(server, os.environ)
+        for hint in server.hints:
+            _log.warning("%s", hint)
 
 
 async def try_servers(

@@ -64,16 +64,6 @@ def test_transports(keys: dict[str, Any], transport: str) -> None:
     assert one(**keys).kind == transport
 
 
-def test_keys_of_other_clients_are_left_out_and_disabled_servers_too() -> None:
-    config = {
-        "mcpServers": {
-            "time": {**TIME, "autoApprove": ["now"], "alwaysAllow": [], "description": "the time", "disabled": False},
-            "other": {"disabled": True, "command": "x", "args": ["1"]},
-        }
-    }
-    assert [server.name for server in read_servers(config)] == ["time"]
-
-
 def test_a_list_of_server_maps() -> None:
     names = [s.name for s in read_servers([{"mcpServers": {"a": TIME}}, {"mcpServers": {"b": TIME}}])]
     assert names == ["a", "b"]
@@ -84,7 +74,7 @@ def test_a_list_of_server_maps() -> None:
     [
         ([{"mcpServers": {"a": TIME}}, "code_interpreter"], ["entry 1", "'code_interpreter'", "mcpServers"]),
         ([{"mcpServers": {"a": TIME}}, {"mcpServers": {"a": TIME}}], ["two MCP servers named 'a'"]),
-        ({"mcpServer": {}}, ["has no 'mcpServers'", "Did you mean 'mcpServer'?"]),
+        ({"mcpServer": {}}, ["has no 'mcpServers'", "it has 'mcpServer'"]),
         ({"mcpServers": {}}, ["names no MCP server"]),
         ({"mcpServers": {"a": {**TIME, "disabled": True}}}, ["names no MCP server that is not disabled"]),
         ({"mcpServers": {"a": "uvx"}}, ["mcpServers.a", "'uvx'"]),
@@ -98,6 +88,9 @@ def test_a_list_of_server_maps() -> None:
         ({"mcpServers": {"a": {"url": "http://h", "env": {"A": "b"}}}}, ["'env' is for a server with a 'command'"]),
         ({"mcpServers": {"a": {**TIME, "headers": {"A": "b"}}}}, ["'headers' is for a server with a 'url'"]),
         ({"mcpServers": {"a": {**TIME, "timeout": 0}}}, ["mcpServers.a.timeout", "greater than 0"]),
+        ({"mcpServers": {"a": TIME}, "servers": {"b": TIME}}, ["under 'mcpServers' and 'servers'"]),
+        (TIME, ["one MCP server without a name", "NAME"]),
+        ({"mcp": {"excluded": ["a"]}, "mcpServers": {"a": TIME}}, ["'excluded' is not read", '"disabled": true in a']),
         (
             {"mcpServers": {"a": {**TIME, "replicas": 2, "session": "trajectory"}}},
             ["'replicas' is for session: shared"],

@@ -73,24 +73,21 @@ async def pasted_servers(request: Request) -> Response:
     """Save pasted ``mcpServers`` as a file beside the runs, and return its path; variables stay as they were written.
 
     Raises:
-        UsageError: it is not such JSON.
+        MissingExtraError: the plugin that talks to MCP servers is not installed.
+        UsageError: it is not such JSON, or holds a secret.
     """
     site, form = site_of(request), await posted(request)
     text = first(form, "servers")
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"The MCP servers are not JSON: {error}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("mcpServers"), dict):
-        raise UsageError('The MCP servers: expected JSON with "mcpServers", as other programs have it.')
-    for server in found["mcpServers"].values():
-        _refuse_secrets(server if isinstance(server, dict) else {})
+    mcp_plugin()
+    servers = Lazy("rlfactory_mcp.source:pasted_servers").load()(text)
+    for server in servers.values():
+        _refuse_secrets(server)
     place = site.catalogue.runs / processes.LAUNCHES / "servers"  # apart from the launches
     place.mkdir(parents=True, exist_ok=True)
-    name = "-".join(islice(found["mcpServers"], 3)) or "servers"
+    name = "-".join(islice(servers, 3)) or "servers"
     path = place / f"mcp-{''.join(letter if letter.isalnum() or letter in '-_' else '_' for letter in name)}.mcp.json"
     path.touch(mode=0o600)
-    path.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({"mcpServers": servers}, indent=2) + "\n", encoding="utf-8")
     return Response(str(path), media_type="text/plain")
 
 
