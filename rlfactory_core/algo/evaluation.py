@@ -62,7 +62,7 @@ class Estimate:
         attempts, because attempts at one sample are not independent; the same seed gives the same interval.
         """
         if all(value in (0.0, 1.0) for value in self.values):
-            return _wilson(self.mean, len(self.values))
+            return wilson(self.mean, len(self.values))
         rng = random.Random(seed)
         size = len(self.values)
         means = sorted(sum(rng.choices(self.values, k=size)) / size for _ in range(_RESAMPLES))
@@ -154,8 +154,21 @@ def _metrics(attempts: Sequence[Trajectory], success: str, ks: Sequence[int]) ->
     return metrics
 
 
-def _wilson(share: float, size: int) -> Interval:
+def wilson(share: float, size: int) -> Interval:
+    """Wilson's score interval (JASA 22, 1927) of a share that was found in ``size`` cases."""
     squared = _Z95 * _Z95
     centre = (share + squared / (2 * size)) / (1 + squared / size)
     half = _Z95 * sqrt(share * (1 - share) / size + squared / (4 * size * size)) / (1 + squared / size)
     return Interval(round(max(0.0, centre - half), 12), round(min(1.0, centre + half), 12))  # exactly 0, 1 at the ends
+
+
+def changed(before: float, after: float, sizes: tuple[int, int]) -> bool:
+    """Whether two shares of so many samples differ by more than chance, with 95 % confidence.
+
+    Newcombe's interval of a difference (Statistics in Medicine 17, 1998, method 10). The samples count as independent,
+    which is cautious if they are the same ones; so is the use for means of values within 0 and 1.
+    """
+    low, high = (before, after) if after > before else (after, before)
+    few, many = sizes if after > before else sizes[::-1]
+    below, above = low - wilson(low, few).high, high - wilson(high, many).low
+    return high - low > sqrt(below**2 + above**2)

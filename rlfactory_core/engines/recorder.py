@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from rlfactory_core.algo.evaluation import EvalPass, eval_passes, summarise
-from rlfactory_core.algo.guard import STEPS, Row, findings, pleasing
+from rlfactory_core.algo.guard import Guard
+from rlfactory_core.algo.guard_scores import apart_text, gap_findings, held_out_findings
+from rlfactory_core.algo.guard_signs import Finding
 from rlfactory_core.algo.masking import masked_by, masking_text
 from rlfactory_core.algo.policy_moved import Moved
-from rlfactory_core.algo.until import Ended
+from rlfactory_core.algo.until import SAMPLED, Ended
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.machine_use import MachineUse
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import MetricsLogger
+from rlfactory_core.reporting.metrics import component_metric
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.tasks.agents import has_agent
@@ -32,6 +35,8 @@ class Recorder:
         loggers: get each step's metrics; not needed for an evaluation.
         earlier: the `totals` at the checkpoint from which a resumed run continues; None in a new run.
         weights: of the scorers, by name.
+        opinions: the names of the scorers that a model decides; None: see `Guard`.
+        top: the highest reward of an attempt; None: see `Guard`.
     """
 
     def __init__(
@@ -42,6 +47,8 @@ class Recorder:
         loggers: MetricsLogger | None = None,
         earlier: Mapping[str, float] | None = None,
         weights: Mapping[str, float] = {},
+        opinions: Collection[str] | None = None,
+        top: float | None = None,
     ) -> None:
         self.folder, self.progress, self.success, self.loggers = folder, progress, success, loggers
         self.totals: Mapping[str, float] = earlier or {}
@@ -52,9 +59,15 @@ class Recorder:
         self._weights = weights
         self._machine = MachineUse()
         self._reported: set[str] = set()  # sources of masking faults that a line has been shown for
-        self._rows: list[Row] = [] if earlier is None else [*folder.read_metrics()]  # for the guard
+        metrics = {component_metric(name): weight for name, weight in weights.items()}
+        self._guard = Guard(metrics, opinions, top, component_metric(success))
+        self._earlier: list[str] = []  # what the guard found before the resume
+        if earlier is not None:
+            for row in folder.read_metrics():
+                self._earlier += [f"step {row['step']}: {finding.text}" for finding in self._guard.add(row)[1]]
+        self._held_out: dict[str, str] = {}  # what the evaluations show, by its beginning
         self.moved: Moved | None = None  # the last comparison of the policy-moved proof
-        self.warned: list[str] = []  # what the guard found, and had not found one step before; in this process
+        self.warned: list[str] = []  # what the guard has newly found; in this process
 
     def step(
         self, step: int, groups: Sequence[Group], metrics: Mapping[str, float], texts: Iterable[StoredTrajectory]
@@ -69,7 +82,7 @@ class Recorder:
         names += ["masked"] if self.totals["masked"] else []
         self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
         self._report_masked(f"step {step}", groups)
-        self._report_divergence(f"the evaluation after step {step}", _under("eval/", metrics))
+        self._report_held_out(f"the evaluation after step {step}", self._divergence(_under("eval/", metrics)))
         masked = _under("eval/masked/", metrics)
         if masked:
             found = ", ".join(f"{source} {count:.0f}" for source, count in masked.items())
@@ -77,17 +90,17 @@ class Recorder:
 
     def _guarded(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metrics with ``guard/<name>`` for all that the guard finds; says what is new."""
-        before = {name for row in self._rows[-1:] for name in row}
-        self._rows.append(metrics)
-        found = findings(self._rows, self._weights)
-        marked = {**metrics, **{f"guard/{finding.name}": 1.0 for finding in found}}
-        self._rows[-1] = marked
-        del self._rows[STEPS:-STEPS]
-        for finding in found:
-            if f"guard/{finding.name}" not in before:
-                self.warned.append(f"step {step}: {finding.text}")
-                self.progress.say(f"warning: {self.warned[-1]} Look closer: rlfactory trace {self.folder.path}")
-        return marked
+        found, new = self._guard.add(metrics)
+        for finding in new:
+            self.warned.append(f"step {step}: {finding.text}")
+            self.progress.say(f"warning: {self.warned[-1]} Look closer: rlfactory trace {self.folder.path}")
+        if new:  # now, for a run that will be stopped
+            self.folder.write_summary({**self.folder.read_summary(), "warnings": self.warnings()})
+        return {**metrics, **{f"guard/{finding.name}": 1.0 for finding in found}}
+
+    def warnings(self) -> list[str]:
+        """All that was found so far, by the guard and in the evaluations."""
+        return [*self._earlier, *self.warned, *self._held_out.values()]
 
     def evaluated(
         self,
@@ -105,15 +118,27 @@ class Recorder:
         self._reported.clear()
         self._report_masked(f"the evaluation {how.name}", groups)
         if not how.prefix:
-            self._report_divergence(f"the evaluation {how.name}", found)
+            self._report_held_out(f"the evaluation {how.name}", self._divergence(found))
+        if when == "after" and not how.control:
+            self._report_held_out(f"the evaluation {how.name}", gap_findings(found, how.prefix, self._guard.pairs))
         return found
 
-    def _report_divergence(self, where: str, now: Mapping[str, float]) -> None:
-        """Warn if a reward has risen since the first evaluation while a score of weight 0 has fallen."""
-        before = self.results.get("before", {})
-        change = {name: (before[name], now[name]) for name in self._weights if name in now and name in before}
-        for text in pleasing(change, self._weights):
-            self.progress.say(f"warning: {where}: {text} Look closer: rlfactory trace {self.folder.path}")
+    def _report_held_out(self, where: str, found: Iterable[Finding]) -> None:
+        for finding in found:
+            self._held_out[f"{finding.name}/{finding.subject}"] = text = f"{where}: {finding.text}"
+            self.progress.say(f"warning: {text} Look closer: rlfactory trace {self.folder.path}")
+
+    def _divergence(self, now: Mapping[str, float]) -> Iterable[Finding]:
+        """Whether a reward has risen since the first evaluation while a score of weight 0 has fallen."""
+        return held_out_findings(self.results.get("before", {}), now, self._weights)
+
+    def _apart(self) -> list[str]:
+        """Whether training succeeds far more often than held-out samples do, at the same temperature if measured."""
+        after = self.results.get("after", {})
+        prefix = SAMPLED if f"{SAMPLED}{self.success}" in after else ""
+        trained, held_out = self._guard.trained(component_metric(self.success)), after.get(f"{prefix}{self.success}")
+        text = apart_text(self.success, trained, held_out, after.get(f"{prefix}samples", 0))
+        return [text] if text else []
 
     def _report_masked(self, where: str, groups: Sequence[Group]) -> None:
         """Say why trajectories were masked, when a source of it is new or all of them were."""
@@ -163,7 +188,7 @@ class Recorder:
             **{name: totals.get(name, 0) for name in ("sampled_tokens", "trained_tokens", "trajectories", "replays")},
             "faults": _under("faults/", totals),
             "masked": _under("masked/", totals),
-            "warnings": self.warned,
+            "warnings": [*self.warnings(), *self._guard.whole(), *self._apart()],
             **results,
         }
 

@@ -16,6 +16,7 @@ The names, in this order:
   ``counts/judge.requests``, over all trajectories, including masked ones; left out if there are no counts.
 - ``masked``: number of trajectories that a fault leaves out of the update; ``masked/search``: by the fault's source.
 - ``masked_groups``: number of groups that are not trained on, because too many of their attempts are masked.
+- ``groups``: number of groups that were played.
 - ``equal_groups``: number of groups without a gradient: all rewards are equal, or fewer than two are unmasked.
 
 Every metric whose name ends in ``_s`` is wall-clock time or a rate. Two identical runs differ only in these, in
@@ -43,6 +44,7 @@ _OWN_NAMES = {
     "masked",
     "masked_groups",
     "equal_groups",
+    "groups",
 }
 
 
@@ -70,6 +72,7 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     metrics |= {f"masked/{source}": float(count) for source, count in sorted(masked_by(trajectories).items())}
     metrics["masked_groups"] = float(sum(not is_trained(group) for group in groups))
     live = ([each.reward for each in group.trajectories if not each.masked] for group in groups)
+    metrics["groups"] = float(len(groups))
     metrics["equal_groups"] = float(sum(map(all_equal, live)))
     return metrics
 

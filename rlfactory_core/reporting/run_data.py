@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
+from rlfactory_core.algo.evaluation import changed
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import count_text, number_label, seconds_text
 from rlfactory_core.reporting.trajectories import StoredTrajectory
@@ -220,6 +221,20 @@ def _lost_text(summary: Mapping[str, Any]) -> str:
     return text if any(counts) else ""
 
 
+def _too_few(summary: Mapping[str, Any], before: float, after: float) -> int:
+    """The number of held-out samples, if chance alone may change a share of them so; 0 if it is known to be no chance.
+
+    Also 0 where it is not known how much chance can change: no number of samples, or values beyond 0 and 1.
+    """
+    counts = [
+        int((eval_value(summary, when, "samples") or 0) - (eval_value(summary, when, "masked") or 0))
+        for when in ("before", "after")
+    ]
+    if min(counts) <= 0 or not 0 <= min(before, after) <= max(before, after) <= 1:
+        return 0
+    return 0 if changed(before, after, (counts[0], counts[1])) else min(counts)
+
+
 def headline(summary: Mapping[str, Any], steps: int) -> str:
     """The run in one sentence. ``steps`` are those in the metrics, for a run that has no summary yet."""
     metric = success_metric(summary)
@@ -232,6 +247,9 @@ def headline(summary: Mapping[str, Any], steps: int) -> str:
         early = f"{ended_text(summary)}{_lost_text(summary)}"
         if f"{before:.2f}" == f"{after:.2f}":
             return f"{held_out} stayed at {after:.2f} in {length}.{early}"
+        if samples := _too_few(summary, before, after):
+            none = f"no change that {count_text(samples, 'sample')} can show"
+            return f"{held_out} went from {before:.2f} to {after:.2f} in {length}: {none}.{early}"
         change = "rose" if after > before else "fell"
         return f"{held_out} {change} from {before:.2f} to {after:.2f} in {length}.{early}"
     if after is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlfactory_core.algo.guard import STEPS, STOPPED_BY
+from rlfactory_core.algo.guard import STOPPED_BY, began
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.folders import save_config
@@ -18,7 +18,7 @@ LOWER = 0.5  # times the learning rates
 def rolled_back(prepared: Prepared, folder: RunFolder, stop: StopRequest, progress: Progress) -> Prepared | None:
     """The run as it goes on after the guard has stopped it; None if it does not.
 
-    The guard compares steps, so what it finds began up to `STEPS` steps before; a good checkpoint is older than those.
+    What the guard finds began some steps before; a good checkpoint is older than those.
     """
     config, go_back = prepared.config, prepared.traits.roll_back
     if (
@@ -28,10 +28,13 @@ def rolled_back(prepared: Prepared, folder: RunFolder, stop: StopRequest, progre
         or not stop.reason.startswith(STOPPED_BY)
     ):
         return None
-    found = int(folder.read_metrics()[-1]["step"] or 0)
-    step = go_back(folder, found - STEPS)
+    last = folder.read_metrics()[-1]
+    found = int(last["step"] or 0)
+    step = go_back(folder, found - began(last))
     if step is None:
-        progress.say(f"train.guard=rollback: no checkpoint is older than step {found - STEPS}; see checkpoint.every.")
+        progress.say(
+            f"train.guard=rollback: no checkpoint is older than step {found - began(last)}; see checkpoint.every."
+        )
         return None
     lr, muon_lr = LOWER * config.train.lr, LOWER * config.train.muon_lr
     train = config.train.model_copy(update={"lr": lr, "muon_lr": muon_lr, "guard": "stop"})

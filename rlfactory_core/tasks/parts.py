@@ -6,6 +6,7 @@ import traceback
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rlfactory_core.context import RunContext
 from rlfactory_core.errors import DataError, PluginError, RlfactoryError
 from rlfactory_core.plugins.loading import Registration, takes
 from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.rewards.scorers import ENV_REWARD
 from rlfactory_core.tasks.data import is_nan
 from rlfactory_core.tasks.scorers import TaskScorers
 from rlfactory_core.tasks.task import Task
@@ -50,6 +52,24 @@ class TaskParts:
     def each(self) -> Collection[TaskParts]:
         """The parts of each of the run's tasks; here the only one."""
         return (self,)
+
+    @property
+    def reward_bounds(self) -> tuple[float, float]:
+        """The lowest and the highest reward of a trajectory, as declared by the task or by its scorers."""
+        if self.task.reward_bounds is not None:
+            return self.task.reward_bounds
+        low = high = 0.0
+        for name, (_, weight) in self.scorers.weighted.items():
+            ends = sorted(weight * end for end in self.scorers.layer.traits[name].bounds)
+            low, high = low + ends[0], high + ends[1]
+        return low, high
+
+    @property
+    def top_reward(self) -> float | None:
+        """The highest reward of a trajectory; None if it is not known."""
+        high = self.reward_bounds[1]
+        undeclared = self.task.reward_bounds is None and ENV_REWARD in self.scorers.weighted
+        return None if undeclared or not isfinite(high) or high <= 0 else high
 
     def samples(self, split: str) -> list[Sample]:
         """The samples of a split: the user's data if there are any, else the task's own.

@@ -73,6 +73,11 @@ class TaskScorers:
         return {key: weight for key, (_, weight) in self.weighted.items()}
 
     @property
+    def opinions(self) -> tuple[str, ...]:
+        """The keys of the scorers that a model decides."""
+        return tuple(key for key, traits in self.layer.traits.items() if traits.opinion)
+
+    @property
     def pools(self) -> Mapping[str, PoolRequest]:
         """The models that the engine should serve, by the reward's key."""
         pooled = {key: item.pool for key, (item, _) in self.weighted.items() if isinstance(item, NeedsModelPool)}

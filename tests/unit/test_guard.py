@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
+from guard_curves import BAD, HEALTHY, JUDGED, Rows, bad, hacked, judged, traded
+from guard_curves import WEIGHTS as WEIGHTS_OF_CURVES
 from said import Said
 
-from rlfactory_core.algo.guard import findings
+from rlfactory_core.algo.guard import Guard, findings
 from rlfactory_core.engines.recorder import Recorder
 from rlfactory_core.reporting.folder import RunFolder
 
@@ -76,3 +80,54 @@ def test_a_finding_is_said_once_and_marked_in_every_step(tmp_path) -> None:  # t
     resumed = Recorder(folder, Said(), "judge", Logger(), {}, WEIGHTS)  # type: ignore[arg-type]
     resumed.step(13, [], {**GOOD, "entropy": 0.0}, [])
     assert resumed.warned == []
+
+
+def shown(rows: Rows, weights: dict[str, float]) -> dict[str, int]:
+    """What is found in a run, and how many steps it takes."""
+    guard, found = Guard(weights), {}
+    for step, row in enumerate(rows):
+        for finding in guard.add(row)[1]:
+            found.setdefault(finding.name, step + 1)
+    return found
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_every_kind_of_bad_curve_is_found(kind: str) -> None:
+    for seed in range(3):
+        assert BAD[kind][0] in shown(bad(kind, random.Random(f"{kind} {seed}")), WEIGHTS_OF_CURVES), seed
+
+
+@pytest.mark.parametrize("kind", ["reward to nothing", "nothing trained", "30 calls", "wrong calls x 100", "cut off"])
+def test_what_goes_wrong_within_the_first_five_steps_is_found(kind: str) -> None:
+    for seed in range(3):
+        found = shown(bad(kind, random.Random(f"{kind} {seed}"), early=True), WEIGHTS_OF_CURVES)
+        assert found.get(BAD[kind][0], 99) <= 12, seed
+
+
+def test_scores_that_part_are_found() -> None:
+    for seed in range(3):
+        assert "reward" in shown(traded(random.Random(seed)), {"exact_match": 1.0, "format": 1.0})
+        assert "reward" in shown(hacked(random.Random(seed)), {"hasty": 1.0, "exact_match": 0.0})
+        assert "gap" in shown(judged(random.Random(seed), lambda _step: 0.28), JUDGED)
+        assert "gap" in shown(judged(random.Random(seed), lambda step: 0.3 * min(1.0, step / 40)), JUDGED)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_healthy_run_gets_no_warning(seed: int) -> None:
+    for number, make in enumerate(HEALTHY):
+        weights = JUDGED if number == len(HEALTHY) - 1 else WEIGHTS_OF_CURVES
+        assert shown(make(random.Random(f"{number} {seed}")), weights) == {}, number
+
+
+def test_a_run_that_earned_or_trained_nothing_says_so_at_its_end() -> None:
+    def whole(**metrics: float) -> list[str]:
+        guard = Guard(WEIGHTS, success="exact_match")
+        for _ in range(3):
+            guard.add({**GOOD, "groups": 8.0, "equal_groups": 2.0, **metrics})
+        return guard.whole()
+
+    assert whole() == []
+    assert "every reward and every exact_match was 0" in whole(reward=0.0, exact_match=0.0)[0]
+    assert "every exact_match was 0" in whole(exact_match=0.0)[0]
+    assert "nothing was trained" in whole(equal_groups=8.0)[0]
+    assert whole(equal_groups=8.0, critic_loss=0.1) == []

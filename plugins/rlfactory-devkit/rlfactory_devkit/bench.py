@@ -245,13 +245,7 @@ class TaskBench:
     @property
     def reward_bounds(self) -> tuple[float, float]:
         """The lowest and the highest reward of a trajectory, as declared by the task or by its scorers."""
-        if self.task.reward_bounds is not None:
-            return self.task.reward_bounds
-        low = high = 0.0
-        for name, (_, weight) in self.parts.scorers.weighted.items():
-            ends = sorted(weight * end for end in self.parts.scorers.layer.traits[name].bounds)
-            low, high = low + ends[0], high + ends[1]
-        return low, high
+        return self.parts.reward_bounds
 
 
 def _unscored(trajectory: Trajectory) -> Trajectory:

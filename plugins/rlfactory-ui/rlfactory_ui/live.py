@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlfactory_core.algo.guard import findings
+from rlfactory_core.algo.guard import Guard
+from rlfactory_core.algo.guard_signs import Finding
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import number_label
@@ -25,6 +26,9 @@ class LiveRun:
         self._metrics = MetricsFile(folder.metrics)
         self._config: tuple[int, Mapping[str, Any]] = (0, {})
         self._scorers: tuple[str, ...] = ()
+        self._guard: Guard | None = None
+        self._followed = 0  # steps that the guard has seen
+        self._found: list[Finding] = []
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -76,17 +80,19 @@ class LiveRun:
     def warnings(self) -> Iterator[str]:
         """What a person who watches would want to be told."""
         everything = self.rows()
-        for finding in findings(everything, self._weights()):
+        if len(everything) < self._followed:  # the run went back to an earlier checkpoint
+            self._guard = None
+        if self._guard is None:
+            self._guard, self._followed = Guard(self._weights()), 0
+        played = float(self._configured("prompts_per_step"))  # for the files of older versions
+        for row in everything[self._followed :]:
+            self._found, _ = self._guard.add({"groups": played, **row})
+        self._followed = len(everything)
+        for finding in self._found:
             yield finding.text
         rows = everything[-_WARN_STEPS:]
         if len(rows) < _WARN_STEPS:
             return
-        played = self._configured("prompts_per_step")
-        if played and all((row.get("equal_groups") or 0) >= played for row in rows):
-            yield (
-                f"In the last {_WARN_STEPS} steps all attempts of each group got the same reward: nothing was trained. "
-                "The task is solved, or too hard, or its reward does not tell attempts apart."
-            )
         faults = {
             name for row in rows for name, value in row.items() if name in ("faults/infra", "faults/agent") and value
         }

@@ -27,6 +27,7 @@ from rlfactory_core.reporting.run_data import (
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.utils.display import shortened
 
+_MAX_WARNINGS = 5
 _MAX_LINE = 500  # most characters of a tool result or answer in the example
 
 
@@ -47,6 +48,8 @@ def _outcome(run: RunData) -> RenderableType:
         parts.append(Text(f"Control ({number_label(name)}): {_metric(run)} {value:.3f} after training."))
     if trouble := _faults(run):
         parts += ["", Text(trouble)]
+    if warnings := [str(text) for text in run.summary.get("warnings") or ()]:
+        parts += ["", *_warnings(warnings)]
     for pair in run.pairs:
         parts += ["", *_example(pair)]
     return Group(*parts)
@@ -84,6 +87,14 @@ def _change(before: float | None, after: float | None) -> Text:
 def _faults(run: RunData) -> str:
     faults, masked = faults_text(run.summary), masked_text(run.summary)
     return " ".join(text for text in (faults and f"Faults in training: {faults}.", masked and f"{masked}.") if text)
+
+
+def _warnings(texts: Sequence[str]) -> Iterator[Text]:
+    """The last ones, which say most of how the run ended."""
+    if len(texts) > _MAX_WARNINGS:
+        yield Text(f"{len(texts) - _MAX_WARNINGS} earlier warnings: see summary.json.", style="dim")
+    for text in texts[-_MAX_WARNINGS:]:
+        yield Text.assemble(("warning: ", "yellow"), text)
 
 
 def _example(pair: Pair) -> list[RenderableType]:

@@ -264,8 +264,10 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
             opened_loggers = open_loggers(names, run.folder, shown, start.step or None, run.progress.say)
             loggers = stack.enter_context(closing(opened_loggers))
             earlier = start.state.totals if start.state else None
-            weights = run.parts.scorers.weights
-            recorder = Recorder(run.folder, run.progress, runtime.success, loggers, earlier, weights)
+            scorers, top = run.parts.scorers, run.parts.top_reward
+            recorder = Recorder(
+                run.folder, run.progress, runtime.success, loggers, earlier, scorers.weights, scorers.opinions, top
+            )
         yield LocalRun(run, compute, start, policy, rollouts, recorder)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlfactory_core.algo.evaluation import EvalPass, summarise
@@ -39,11 +39,14 @@ class RowRecorder(Recorder):
         success: str,
         earlier: RecorderState | None = None,
         weights: Mapping[str, float] = {},
+        opinions: Collection[str] | None = None,
+        top: float | None = None,
         facts: Mapping[str, Any] = {},
     ) -> None:
-        super().__init__(folder, progress, success, loggers, None if earlier is None else earlier.totals, weights)
         if earlier and earlier.metrics and all(row.get("step") != earlier.step for row in folder.read_metrics()):
             loggers.log(earlier.step, earlier.metrics)
+        totals = None if earlier is None else earlier.totals
+        super().__init__(folder, progress, success, loggers, totals, weights, opinions, top)
         self._facts = facts
         self._step: list[Row] = []
         self._evaluation: list[Row] = []

@@ -51,7 +51,15 @@ class TaskRunner:
         progress = EventProgress(folder.path / EVENTS)
         scorers = parts.scorers
         recorder = RowRecorder(
-            folder, loggers, progress, scorers.success, earlier, scorers.weights, facts=verl_facts(run)
+            folder,
+            loggers,
+            progress,
+            scorers.success,
+            earlier,
+            scorers.weights,
+            scorers.opinions,
+            parts.top_reward,
+            facts=verl_facts(run),
         )
         try:
             trainer = self._train(config, parts, recorder)

@@ -1,0 +1,155 @@
+"""The table of what the guard looks for in a single metric, and how a metric is compared with the run's best window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import median
+
+from rlfactory_core.algo.guard_past import REWARD, STEPS, Past
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that goes wrong."""
+
+    name: str  # in the metrics: ``guard/<name>``
+    text: str  # what was seen, with the numbers, and what to do
+    subject: str = ""  # distinguishes findings of one name, such as the kind of the faults
+    steps: int = STEPS  # so many steps ago it had begun
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A metric that is compared with its value in the window in which the run's reward was best.
+
+    It is found if it is more than ``factor`` times that value (below 1: less), by at least ``least``.
+    """
+
+    name: str  # of the finding
+    metric: str
+    factor: float
+    least: float  # the change in the metric's unit that is worth a word
+    words: str  # of the finding; ``{now}`` and ``{then}`` are the two values
+    varies: bool = False  # by itself: it has to differ as much from the median of the run
+    below: float = float("inf")  # it is fine from here on
+    forgiven: bool = False  # it is fine if the reward has risen
+
+    def found(self, past: Past) -> Iterator[Finding]:
+        values = past.window().values(self.metric)
+        best = past.best() if self.forgiven and self.factor < 1 else past.reference()
+        then = None if best is None else best.median(self.metric)
+        if then is None or len(values) < STEPS:
+            return
+        if self.varies:
+            usual = past.usual(self.metric)
+            if usual is None:
+                return
+            then = max(then, usual) if self.factor > 1 else min(then, usual)
+        if all(self._beyond(value, then) for value in values) and not (self.forgiven and has_risen(past)):
+            yield Finding(self.name, self.words.format(now=median(values), then=then), self.metric)
+
+    def _beyond(self, value: float, then: float) -> bool:
+        changed = value > self.factor * then if self.factor > 1 else value < self.factor * then
+        return changed and abs(value - then) >= self.least and value < self.below
+
+
+def has_risen(past: Past) -> bool:
+    """Whether the reward of the last steps is far above that of the best window before."""
+    now, best = past.window().mean(REWARD), past.best()
+    then = None if best is None else best.mean(REWARD)
+    return now is not None and then is not None and now - then > max(4 * past.error(REWARD, STEPS), 0.3 * abs(then))
+
+
+FAULTS = {
+    "policy": ("wrong tool calls", "Read attempts that begin to call wrongly."),
+    "tool": (
+        "calls that a tool refused",
+        "Read the tool's answers: a tool may be down, or the policy asks differently.",
+    ),
+    "infra": ("infrastructure failures", "See whether the tools and servers are up."),
+    "verifier": ("verifier failures", "See whether the scorer or judge is up."),
+    "agent": ("failures of the agent", "Read the agent's errors."),
+}
+
+CHANGES: tuple[Change, ...] = (
+    Change(
+        "entropy",
+        "entropy",
+        1.8,
+        0.6,
+        "Entropy has risen to {now:.2f} nats per token; when the reward was best, it was {then:.2f}: the policy drifts "
+        "into noise. Lower train.lr, or raise train.kl.",
+    ),
+    Change(
+        "gradient",
+        "grad_norm",
+        10.0,
+        0.3,
+        "The gradient norm has risen to {now:.3g} from {then:.3g}: the updates are becoming unstable. Lower train.lr, "
+        "and look for a reward or a text of unusual size.",
+        varies=True,
+    ),
+    Change(
+        "kl",
+        "kl",
+        10.0,
+        0.4,
+        "KL to the start model has risen to {now:.3g} nats per token from {then:.3g}: the policy leaves what it had "
+        "learnt before. Lower train.lr, or raise train.kl.",
+        varies=True,
+    ),
+    Change(
+        "calls",
+        "tool_calls",
+        5.0,
+        3.0,
+        "The policy makes {now:.1f} tool calls per attempt; when the reward was best, it made {then:.1f}. Bound them "
+        "with rollout.max_tool_calls, and see whether the reward pays for calls.",
+    ),
+    Change(
+        "calls",
+        "turns",
+        5.0,
+        5.0,
+        "An attempt takes {now:.1f} turns; when the reward was best, it took {then:.1f}. Bound them with "
+        "rollout.max_turns.",
+    ),
+    Change(
+        "tools",
+        "tool_calls",
+        0.2,
+        0.3,
+        "The policy has stopped using its tools: {now:.2f} calls per attempt; when the reward was best, {then:.2f}. "
+        "See whether the tools fail, or whether the reward can be had without them.",
+        below=0.5,
+    ),
+    Change(
+        "long",
+        "sampled_tokens",
+        4.0,
+        50.0,
+        "The policy writes {now:,.0f} tokens per attempt; when the reward was best, it wrote {then:,.0f}. Read the "
+        "longest attempts: they may repeat themselves.",
+    ),
+    Change(
+        "length",
+        "sampled_tokens",
+        0.3,
+        5.0,
+        "The policy writes {now:,.0f} tokens per attempt; when the reward was best, it wrote {then:,.0f}. See whether "
+        "it still answers the question.",
+        forgiven=True,
+    ),
+    *(
+        Change(
+            "faults",
+            f"faults/{kind}",
+            10.0,
+            30.0,
+            f"{{now:,.0f}} {what} per step, up from {{then:,.0f}}. {advice}",
+            forgiven=True,
+        )
+        for kind, (what, advice) in FAULTS.items()
+    ),
+)
