@@ -67,6 +67,7 @@ class Recorder:
                 self._earlier += [f"step {row['step']}: {finding.text}" for finding in self._guard.add(row)[1]]
         self._held_out: dict[str, str] = {}  # what the evaluations show, by its beginning
         self.moved: Moved | None = None  # the last comparison of the policy-moved proof
+        self.left_out: Mapping[str, Sequence[str]] = {}  # train, eval -> the samples whose prompts leave no room
         self.warned: list[str] = []  # what the guard has newly found; in this process
 
     def step(
@@ -113,6 +114,8 @@ class Recorder:
     ) -> dict[str, float]:
         """Record a finished pass of the evaluation ``when`` ("before" or "after"). Returns its results."""
         found = summarise(groups, success=self.success).flat(how.prefix, intervals=intervals)
+        if not how.prefix and (left_out := self.left_out.get("eval")):
+            found["left_out"] = len(left_out)
         self.results.setdefault(when, {}).update(found)
         self.folder.write_stored(how.name, texts)
         self._reported.clear()
@@ -174,6 +177,7 @@ class Recorder:
         """
         results = {
             **({"policy_moved": asdict(self.moved)} if self.moved else {}),
+            **({"left_out": self.left_out} if self.left_out else {}),
             "success": self.success,
             "eval": {when: self.results.get(when, {}) for when in ("before", "after")},
         }

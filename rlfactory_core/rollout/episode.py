@@ -9,10 +9,11 @@ from rlfactory_core.config.sections import RolloutConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.protocols import Env
 from rlfactory_core.rollout.history import KEEP, History
-from rlfactory_core.types import Sample, SamplingParams
+from rlfactory_core.types import Fault, FaultKind, Sample, SamplingParams
 from rlfactory_core.utils.seeds import derive_seed
 
 MakeEnv = Callable[[Sample, ToolContext], Env]
+PROMPT = "prompt"  # the source of the fault of an attempt whose prompt leaves no room
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,11 @@ class RolloutLimits:
     def of(cls, config: RolloutConfig) -> RolloutLimits:
         tokens = config.max_turn_tokens, config.max_tokens
         return cls(config.max_turns, config.max_tool_calls, *tokens, config.env_deadline_s)
+
+    def no_room(self) -> Fault:
+        """Of an attempt in which no token could be sampled. It masks the attempt: the policy has done nothing yet."""
+        words = f"it leaves no room for an answer: rollout.max_tokens={self.max_tokens} counts the prompt, too"
+        return Fault(FaultKind.INFRA, PROMPT, words, 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,8 +36,8 @@ async def rollout(episode: Episode, chat: ChatFormat, sampler: Sampler) -> Traje
     If a token budget cuts a turn, the trajectory ends with ``LENGTH``; the turn's message is parsed, but its calls are
     not made. An observation after which no token fits ends it in the same way, and is not part of the ids. If a turn
     has more calls than ``max_tool_calls`` leaves, none of them is made, and the trajectory ends with ``TOOL_BUDGET``.
-    If the prompt fills ``max_tokens``, the trajectory has no turns. If ``episode.history``
-    changes what a later turn sees, that turn begins a row, and ``max_tokens`` holds for each row.
+    If the prompt fills ``max_tokens``, the trajectory has no turns, and an infra fault masks it. If
+    ``episode.history`` changes what a later turn sees, that turn begins a row, and ``max_tokens`` holds for each row.
 
     Args:
         sampler: gets the same list of ids at each turn, longer each time; it must not keep or change it.
@@ -126,6 +126,7 @@ async def _play(limits: RolloutLimits, env: EnvCalls, speaker: Speaker, played: 
             played.faults.append(Fault(FaultKind.INFRA, "model", str(error), len(turns)))
             return StopReason.FAULT
         if turn is None:
+            played.faults += [] if turns else [limits.no_room()]
             return StopReason.LENGTH
         calls_left -= len(turn.message.tool_calls)
         before = time.perf_counter()

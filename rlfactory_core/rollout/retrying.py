@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from rlfactory_core.protocols import Sampler
+from rlfactory_core.rollout.episode import PROMPT
 from rlfactory_core.types import FaultKind, SampledTokens, SamplingParams, Trajectory
 
 
@@ -44,7 +45,7 @@ async def retried(play: Callable[[Sampler], Awaitable[Trajectory]], sampler: Sam
     remembering = RememberingSampler(sampler)
     trajectory = await play(remembering)
     for _ in range(retries):
-        if not any(fault.kind is FaultKind.INFRA for fault in trajectory.faults):
+        if not any(fault.kind is FaultKind.INFRA and fault.source != PROMPT for fault in trajectory.faults):
             break
         remembering.begin_again()
         trajectory = await play(remembering)

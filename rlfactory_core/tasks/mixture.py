@@ -165,20 +165,20 @@ class MixedRuntime(TaskRuntime):
     def with_chat(self, chat: ChatFormat) -> TaskRuntime:
         return MixedRuntime(self._mixed, {name: each.with_chat(chat) for name, each in self._members.items()}, chat)
 
-    def prompt_ids(self, sample: Sample) -> tuple[int, ...] | None:
-        return self._members[sample.task].prompt_ids(sample)
+    def of(self, sample: Sample) -> TaskRuntime:
+        return self._members[sample.task]
 
     def check(self, samples: Sequence[Sample]) -> None:
         for name, member in self._members.items():
             member.check([sample for sample in samples if sample.task == name])
 
     async def rollout(self, episode: Episode, chat: ChatFormat, sampler: Sampler) -> Trajectory:
-        return await self._members[episode.sample.task].rollout(episode, chat, sampler)
+        return await self.of(episode.sample).rollout(episode, chat, sampler)
 
     async def chat_rollout(self, episode: Episode, client: ChatClient) -> Trajectory:
-        return await self._members[episode.sample.task].chat_rollout(episode, client)
+        return await self.of(episode.sample).chat_rollout(episode, client)
 
     def episode(
         self, sample: Sample, temperature: float, seed: int, session: str, manager: ToolManager | None
     ) -> Episode:
-        return self._members[sample.task].episode(sample, temperature, seed, session, manager)
+        return self.of(sample).episode(sample, temperature, seed, session, manager)

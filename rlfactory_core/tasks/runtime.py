@@ -22,11 +22,12 @@ from rlfactory_core.rollout.retrying import retried
 from rlfactory_core.tasks.agents import make_agents
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.scorers import ServedModel
+from rlfactory_core.tasks.task import Task
 from rlfactory_core.tools.limits import only_about
 from rlfactory_core.tools.offered import check_names, offered_tools
 from rlfactory_core.tools.servers import server_tools
 from rlfactory_core.tools.sources import OpenTools
-from rlfactory_core.types import Group, Sample, Trajectory
+from rlfactory_core.types import Group, Sample, ToolSpec, Trajectory
 
 
 class TaskResources:
@@ -161,10 +162,23 @@ class TaskRuntime:
             raise RuntimeError("This TaskRuntime has no tokenizer: use the one that with_tokenizer gives.")
         return self._chat
 
+    def of(self, sample: Sample) -> TaskRuntime:
+        """The runtime of the sample's own task."""
+        return self
+
+    def offered(self, sample: Sample) -> Sequence[ToolSpec]:
+        """The tools that the model is offered for a sample."""
+        return offered_tools(self.manager, sample).specs
+
     def prompt_ids(self, sample: Sample) -> tuple[int, ...] | None:
         """The token ids of a sample's prompt, tools included; None: an agent of the user's own makes the prompt."""
-        tools = offered_tools(self.manager, sample).specs
-        return None if self.agents else self.chat.initial_ids(sample.messages, tools)
+        own = self.of(sample)
+        return None if own.agents else own.chat.initial_ids(sample.messages, own.offered(sample))
+
+    @property
+    def shows_prompts(self) -> bool:
+        """Whether episodes begin with the sample's prompt as it is; an environment of the task's own may change it."""
+        return not self.agents and not self.config.env and type(self.task).make_env is Task.make_env
 
     def check(self, samples: Sequence[Sample]) -> None:
         """Raises a `DataError` if a sample names a tool that the task does not have."""

@@ -52,6 +52,8 @@ async def play_agent(
     finally:
         await conversation.close()
     fault = conversation.fault or fault or _without_answer(conversation, result)
+    if not conversation.turns and conversation.stop is StopReason.LENGTH:
+        fault = episode.limits.no_room()
     if fault is not None and fault.turn < 0:
         fault = replace(fault, turn=max(len(conversation.turns) - 1, 0))
     return _trajectory(episode, conversation, result, fault, time.perf_counter() - started)

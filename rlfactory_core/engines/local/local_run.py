@@ -46,6 +46,7 @@ from rlfactory_core.engines.local.training.rollouts import Rollouts
 from rlfactory_core.engines.local.training.trainer import Observer, Outcome, StepResult, Trainer
 from rlfactory_core.engines.local.training.update import Learner
 from rlfactory_core.engines.local.training.workers import Compute, Workers
+from rlfactory_core.engines.positions import known_positions
 from rlfactory_core.engines.recorder import Recorder, evaluation_passes, run_facts
 from rlfactory_core.engines.resuming import newest_readable, none_yet
 from rlfactory_core.errors import UsageError
@@ -55,6 +56,7 @@ from rlfactory_core.reporting.folder import replace_link
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.trajectories import stored
 from rlfactory_core.tasks.opening import task_resources
+from rlfactory_core.tasks.room import check_prompts
 from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample
 from rlfactory_core.utils.garbage import collect_rarely
@@ -243,19 +245,20 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
         untokenized.check([*samples, *eval_samples])
         start = _start(run, workers)
         runtime = untokenized.with_tokenizer(start.tokenizer, images=sees_images(start.model.config))
+        checked = check_prompts(runtime, samples, eval_samples, known_positions(start.model.config))
         vision: Vision | None = getattr(runtime.chat, "vision", None)
         policy = _policy(run, start, workers, vision)
         decoder = make_decoder(
             policy,
             slots=config.rollout.slots,
-            prefix=_shared_prefix(runtime, [*samples, *eval_samples]),
+            prefix=_shared_prefix(runtime, [*checked.train, *checked.held_out]),
             stop_token_ids=runtime.chat.stop_token_ids,
             version=start.step,
         )
         sampler = LocalSampler(decoder, compute.thread, deterministic=config.rollout.deterministic)
-        prompts = prompt_sampler(config, run.registry, samples)
+        prompts = prompt_sampler(config, run.registry, checked.train)
         open_sampler = await stack.enter_async_context(sampler)
-        rollouts = Rollouts(runtime, open_sampler, workers, samples, eval_samples, prompts)
+        rollouts = Rollouts(runtime, open_sampler, workers, checked.train, checked.held_out, prompts)
         stack.callback(collect_rarely())
         recorder = None
         if workers.first:
@@ -268,6 +271,9 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
             recorder = Recorder(
                 run.folder, run.progress, runtime.success, loggers, earlier, scorers.weights, scorers.opinions, top
             )
+            recorder.left_out = checked.left_out
+            for note in checked.notes:
+                run.progress.say(note)
         yield LocalRun(run, compute, start, policy, rollouts, recorder)
 
 

@@ -26,10 +26,13 @@ class TaskDataset(Dataset[dict[str, Any]]):
     """verl's ``data.custom_cls``: constructed by its trainer with these arguments."""
 
     def __init__(self, data_files: Any, tokenizer: Any, processor: Any, config: Any, max_samples: int = -1) -> None:
-        self.config, registry = Payload.from_text(str(config[FIELD])).load_plugins()
+        payload = Payload.from_text(str(config[FIELD]))
+        self.config, registry = payload.load_plugins()
         parts = task_parts(self.config, registry)
         self.training = data_files == TRAIN
-        self.samples: Sequence[Sample] = parts.samples("train") if self.training else parts.held_out(required=False)
+        samples = parts.samples("train") if self.training else parts.held_out(required=False)
+        left_out = frozenset(payload.left_out.get(TRAIN if self.training else EVAL, ()))
+        self.samples: Sequence[Sample] = [sample for sample in samples if sample.id not in left_out]
         if self.training:
             self.prompts = prompt_sampler(self.config, registry, self.samples)
         self._step: tuple[int, list[int]] = (0, [])  # a step and its samples

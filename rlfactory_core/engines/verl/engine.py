@@ -129,28 +129,30 @@ class VerlEngine:
         _check_machine(config, pool)
         if not only_evaluate:
             parts.samples("train")
-        held_out = len(parts.held_out(required=only_evaluate))
+        parts.held_out(required=only_evaluate)
         from rlfactory_core.engines.verl.cluster.launch import Job, run_job
         from rlfactory_core.engines.verl.prebuilt_model import prebuilt_model
+        from rlfactory_core.engines.verl.prompts import checked_prompts
 
         model = config.model or str(prebuilt_model(run))
         check_images(config.chat, model, run.registry)
         if config.device == "cpu":
             for each in (model, pool.model) if pool else (model,):
                 _check_head_size(Path(each))
+        prompts = checked_prompts(run, model, training=not only_evaluate)
         sync = _sync_folder(config.device)
         place = Place(model, run.folder.path, str(sync or ""))
         overrides = compile_overrides(
             config,
             place,
-            held_out=held_out,
+            held_out=len(prompts.held_out),
             pool=pool,
             flash=_has_flash(),
             resume=resume_step is not None,
             only_evaluate=only_evaluate,
         )
         composed = compose(overrides)
-        payload = Payload.make(config, run.registry.fingerprints(), run.folder.path)
+        payload = Payload.make(config, run.registry.fingerprints(), run.folder.path, prompts.left_out)
         with open_dict(composed):
             composed.data[FIELD] = payload.to_text()
         return run_job(Job(composed, payload, environment, resume_step, (sync,) if sync else (), pool), run)

@@ -28,19 +28,27 @@ class Payload:
     Args:
         sources: the texts of one-file plugins by their paths, which the other machines may not have.
         folder: the run's folder, on the driver's machine only.
+        left_out: the ids of the samples of each split whose prompts leave no room for an answer.
     """
 
     config: RunConfig
     fingerprints: tuple[Fingerprint, ...]
     folder: str
     sources: Mapping[str, str] = field(default_factory=dict)
+    left_out: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @classmethod
-    def make(cls, config: RunConfig, fingerprints: Sequence[Fingerprint], folder: Path) -> Payload:
+    def make(
+        cls,
+        config: RunConfig,
+        fingerprints: Sequence[Fingerprint],
+        folder: Path,
+        left_out: Mapping[str, Sequence[str]] = {},
+    ) -> Payload:
         """Made by the driver."""
         files = filter(is_file, config.task_plugins)
         sources = {plugin: Path(plugin).expanduser().read_bytes().decode() for plugin in files}
-        return cls(config, tuple(fingerprints), str(folder.resolve()), sources)
+        return cls(config, tuple(fingerprints), str(folder.resolve()), sources, left_out)
 
     def to_text(self) -> str:
         """As text without characters that are special in a configuration language."""
@@ -49,6 +57,7 @@ class Payload:
             "fingerprints": [asdict(item) for item in self.fingerprints],
             "folder": self.folder,
             "sources": dict(self.sources),
+            "left_out": dict(self.left_out),
         }
         return base64.b64encode(zlib.compress(json.dumps(data).encode())).decode()
 
@@ -57,7 +66,8 @@ class Payload:
         """The inverse of `to_text`."""
         data = json.loads(zlib.decompress(base64.b64decode(text)))
         prints = tuple(Fingerprint(**item) for item in data["fingerprints"])
-        return cls(validate_section(RunConfig, data["config"]), prints, data["folder"], data["sources"])
+        config = validate_section(RunConfig, data["config"])
+        return cls(config, prints, data["folder"], data["sources"], data["left_out"])
 
     def load_plugins(self) -> tuple[RunConfig, Registry]:
         """Load the plugins in a worker; returns the configuration for this machine, and the plugins.

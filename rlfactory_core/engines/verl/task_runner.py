@@ -61,6 +61,7 @@ class TaskRunner:
             parts.top_reward,
             facts=verl_facts(run),
         )
+        recorder.left_out = payload.left_out
         try:
             trainer = self._train(config, parts, recorder)
         finally:

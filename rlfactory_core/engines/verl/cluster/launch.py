@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import tempfile
@@ -17,12 +16,11 @@ from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.verl.cluster.janitor import Janitor
 from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.engines.verl.events import EVENTS, EventReader, StopFile
-from rlfactory_core.engines.verl.nodes import check_nodes, open_and_close
+from rlfactory_core.engines.verl.nodes import check_nodes
 from rlfactory_core.engines.verl.pool import Pool
 from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.errors import RlfactoryError, RunStopped, TrainingError, UsageError
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.tasks.opening import task_resources
 
 POLL_S = 0.3
 STARTS = 3  # attempts: Ray's raylet gives its agent 15 s (ray-project/ray#65983), too few on a busy machine
@@ -61,12 +59,9 @@ def run_job(job: Job, run: EngineRun) -> dict[str, Any]:
     events, stop = run.folder.path / EVENTS, StopFile(run.folder.path)
     events.unlink(missing_ok=True)
     stop.clear()
-    alone = VerlConfig.of(run.config).only_this_machine
-    if alone:  # before Ray, which takes longer
-        asyncio.run(open_and_close(task_resources(run.parts, job.payload.folder), run.progress))
     with _ray(job, run) as logs:
         try:
-            if not alone:
+            if not VerlConfig.of(run.config).only_this_machine:  # this one was checked with the prompts
                 check_nodes(job.payload, run.progress, job.pool)
             return _follow(job, run, EventReader(events), stop)
         except ray.exceptions.RayError as error:  # also our own errors, if raised in another process

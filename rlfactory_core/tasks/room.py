@@ -1,0 +1,236 @@
+"""Which prompts reach the model and leave room for an answer, found out before the first of them is played.
+
+A prompt that fills the token budget would be an attempt without a turn. Where an environment or an agent makes the
+prompt, only the attempt itself shows that; then it is masked (`RolloutLimits.no_room`).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from rlfactory_core.chat.unwritten import unwritten
+from rlfactory_core.errors import ChatFormatError, DataError
+from rlfactory_core.images import NAME
+from rlfactory_core.reporting.progress import count_text
+from rlfactory_core.tasks.runtime import TaskRuntime
+from rlfactory_core.types import Message, Sample
+
+ROOM = 16
+"""Tokens that an answer needs at least, unless rollout.max_turn_tokens is smaller."""
+ENOUGH = 64
+"""After so many prompts in a row that have room, from the longest text on, all shorter ones count as such."""
+SHAPES = 256
+"""At most so many kinds of conversation are looked at."""
+_MESSAGE = 16  # tokens that a template adds to a message, at most
+_NAMED = 5  # samples in a message
+
+
+@dataclass(frozen=True, slots=True)
+class CheckedPrompts:
+    """The samples of a run after `check_prompts`."""
+
+    train: Sequence[Sample]  # that are played
+    held_out: Sequence[Sample]
+    left_out: Mapping[str, Sequence[str]]  # train, eval -> the ids of those without room
+    notes: Sequence[str]  # sentences for the user
+
+
+def check_prompts(
+    runtime: TaskRuntime, train: Sequence[Sample], held_out: Sequence[Sample], known: int | None
+) -> CheckedPrompts:
+    """Leave out the samples whose prompt leaves no room for an answer.
+
+    Few prompts are rendered, even of many samples: those that are short in bytes have room for sure.
+
+    Args:
+        known: the most positions that the model was made for; None: unknown.
+
+    Raises:
+        DataError: most prompts of a task leave no room.
+        ChatFormatError: the chat template refuses a prompt, or leaves a part of it out.
+    """
+    notes = [beyond_model(runtime.limits.max_tokens, known)]
+    found = {"train": _without_room(runtime, train, "training", known, notes)}
+    found["eval"] = _without_room(runtime, held_out, "held-out", known, notes)
+    return CheckedPrompts(
+        [sample for index, sample in enumerate(train) if index not in found["train"]],
+        [sample for index, sample in enumerate(held_out) if index not in found["eval"]],
+        {
+            split: [samples[index].id for index in sorted(found[split])]
+            for split, samples in (("train", train), ("eval", held_out))
+            if found[split]
+        },
+        [note for note in notes if note],
+    )
+
+
+def beyond_model(max_tokens: int, known: int | None) -> str:
+    """A warning if trajectories may be longer than the model was made for, else nothing."""
+    if known is None or max_tokens <= known:
+        return ""
+    return (
+        f"warning: rollout.max_tokens={max_tokens} is more than the {known:,} positions that the model was made for "
+        f"(max_position_embeddings); it answers badly beyond them, or fails. Set rollout.max_tokens={known} or less."
+    )
+
+
+def _without_room(
+    runtime: TaskRuntime, samples: Sequence[Sample], what: str, known: int | None, notes: list[str]
+) -> set[int]:
+    """The indices of the samples to leave out; sentences for the user are added to ``notes``."""
+    tasks: dict[str, list[int]] = {}
+    for index, sample in enumerate(samples):
+        if runtime.of(sample).shows_prompts:
+            tasks.setdefault(sample.task, []).append(index)
+    without = set[int]()
+    for indices in tasks.values():
+        room = _Room(runtime.of(samples[indices[0]]), samples, indices, what, known)
+        notes += room.unwritten()
+        found = room.without()
+        notes += [room.note(found)] if found else []
+        without |= found.keys()
+    return without
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """The prompts of one task, by their indices in ``samples``."""
+
+    runtime: TaskRuntime
+    samples: Sequence[Sample]
+    indices: Sequence[int]
+    what: str
+    known: int | None
+
+    @property
+    def limit(self) -> int:
+        """Of prompt and answers together."""
+        limit = self.runtime.limits.max_tokens
+        return limit if self.known is None else min(limit, self.known)
+
+    def tokens(self, index: int) -> int:
+        sample = self.samples[index]
+        try:
+            return len(self.runtime.prompt_ids(sample) or ())
+        except ChatFormatError as error:
+            raise _of_sample(sample, error) from error
+
+    def without(self) -> dict[int, int]:
+        """The prompts without room, and their tokens."""
+        groups: dict[bool, list[int]] = {}
+        for index in self.indices:  # the tools of all are a part of each prompt, those of a sample one of its text
+            groups.setdefault(self.samples[index].tools is None, []).append(index)
+        found: dict[int, int] = {}
+        for group in groups.values():
+            found |= self._without(group, most_found=len(self.indices) // 2 - len(found))
+        return found
+
+    def _without(self, group: Sequence[int], most_found: int) -> dict[int, int]:
+        sizes = {index: self._size(self.samples[index]) for index in group}
+        by_size = sorted(group, key=sizes.__getitem__, reverse=True)
+        most = self.limit - min(ROOM, self.runtime.limits.max_turn_tokens)
+        shortest, least = by_size[-1], self.tokens(by_size[-1])
+        if least > most and len(group) > most_found:
+            raise DataError(self._refusal("None", shortest, least, "The shortest"))
+        found: dict[int, int] = {}
+        fit = 0
+        for index in by_size:
+            if least + sizes[index] <= most or fit == ENOUGH:  # the bound: no token is shorter than a byte
+                break
+            tokens = self.tokens(index)
+            fit = fit + 1 if tokens <= most else 0
+            if not fit:
+                found[index] = tokens
+            if len(found) > most_found:
+                raise DataError(self._refusal("At most half", index, tokens, "One"))
+        return found
+
+    def _size(self, sample: Sample) -> int:
+        """At least the tokens by which the prompt is longer than an empty one with the same tools."""
+        texts = [text for message in sample.messages for text in _texts(message)]
+        images = sum(int(width) * int(height) // 64 for text in texts for width, height, _ in NAME.findall(text))
+        if sample.tools is not None:
+            texts += [str(tool.function_schema) for tool in self.runtime.offered(sample)]
+        return images + sum(len(text.encode()) for text in texts) + _MESSAGE * len(sample.messages)
+
+    def note(self, found: dict[int, int]) -> str:
+        longest = max(found, key=found.__getitem__)
+        named = [f"'{self.samples[index].id}'" for index in sorted(found)]
+        more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
+        cause = self._cause(longest, found[longest], "The longest")
+        return (
+            f"warning: {len(found):,} of {len(self.indices):,} {self.what} prompts left out, which leave no room for "
+            f"an answer: {', '.join(named[:_NAMED])}{more}. {cause}"
+        )
+
+    def _refusal(self, how_many: str, index: int, tokens: int, which: str) -> str:
+        cause = self._cause(index, tokens, which)
+        return f"{how_many} of the {len(self.indices):,} {self.what} prompts leaves room for an answer. {cause}"
+
+    def _cause(self, index: int, tokens: int, which: str) -> str:
+        """How long a prompt is, why, and what to do."""
+        sample, limits = self.samples[index], self.runtime.limits
+        tools = self.runtime.offered(sample)
+        bare = len(self.runtime.chat.initial_ids(sample.messages, ())) if tools else tokens
+        of_tools = f", {tokens - bare:,} of them for {count_text(len(tools), 'tool')}" if tools else ""
+        wanted = min(1 << (tokens + limits.max_turn_tokens - 1).bit_length(), self.known or sys.maxsize)
+        ways = [f"set rollout.max_tokens={wanted}"] if wanted >= tokens + ROOM else []
+        ways += ["offer fewer tools (tools.disabled=[NAME, …])"] if 2 * bare < tokens else []
+        ways += ["shorten the prompts"] if 2 * bare >= tokens else []
+        ways += [] if wanted >= tokens + ROOM else ["take a model that was made for longer texts"]
+        counted = f"rollout.max_tokens={limits.max_tokens} counts it, too"
+        if self.limit < limits.max_tokens:
+            counted = f"the model was made for {self.known:,} positions (max_position_embeddings)"
+        name = f"{which}, of sample '{sample.id}', has {tokens:,} tokens"
+        return f"{name}{of_tools}, and {counted}. To mend it, {' or '.join(ways)}."
+
+    def unwritten(self) -> list[str]:
+        """Sentences on what of the prompts the chat template leaves out as it does for its own turns."""
+        shapes: dict[tuple[object, ...], int] = {}
+        counts = Counter[tuple[object, ...]]()
+        for index in self.indices:
+            shape: tuple[object, ...] = tuple(map(_shape, self.samples[index].messages))
+            shapes.setdefault(shape, index)
+            counts[shape] += 1
+        left: Counter[str] = Counter()
+        examples: dict[str, str] = {}
+        for shape, index in list(shapes.items())[:SHAPES]:
+            for kind, example in self._unwritten_of(self.samples[index]).items():
+                left[kind] += counts[shape]
+                examples.setdefault(kind, example)
+        return [
+            f"note: the model's chat template leaves out {kind} in {count:,} of {len(self.indices):,} {self.what} "
+            f"prompts, such as {examples[kind]}"
+            for kind, count in left.items()
+        ]
+
+    def _unwritten_of(self, sample: Sample) -> dict[str, str]:
+        try:
+            found = unwritten(self.runtime.chat, sample.messages, self.runtime.offered(sample))
+        except ChatFormatError as error:
+            raise _of_sample(sample, error) from error
+        lost = next((each for each in found if not each.by_design), None)
+        if lost is not None:
+            raise ChatFormatError(
+                f"The model's chat template leaves out {lost.text} of the prompt of sample '{sample.id}', so the model "
+                "would not see it. Take it out of the data, or choose a model whose template writes it."
+            )
+        where = {"the text": "text beside calls", "the thinking": "thinking of earlier turns", "the name": "names"}
+        return {where[each.field]: f"message {each.index} of sample '{sample.id}'" for each in reversed(found)}
+
+
+def _of_sample(sample: Sample, error: ChatFormatError) -> ChatFormatError:
+    return ChatFormatError(f"The prompt of sample '{sample.id}': {error}")
+
+
+def _texts(message: Message) -> list[str]:
+    calls = (text for call in message.tool_calls for text in (call.id, call.name, call.arguments_text))
+    return [message.content, message.reasoning, message.name or "", message.tool_call_id or "", *calls]
+
+
+def _shape(message: Message) -> tuple[object, ...]:
+    calls = tuple(bool(call.arguments) for call in message.tool_calls)
+    return message.role, bool(message.content.strip()), bool(message.reasoning), calls, bool(message.name)
