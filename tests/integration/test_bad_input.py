@@ -208,7 +208,7 @@ def test_data_without_evaluation_data_is_trained_on(cli: Cli, search_files: Any,
 
 @pytest.mark.slow
 def test_prompts_without_room_are_refused_or_left_out(cli: Cli, search_files: Any, out: Path, tiny_model: Path) -> None:
-    command = [*own(search_files, out, model=tiny_model), "--eval-data", search_files.data, *QUICK]
+    command = [*own(search_files, out, model=tiny_model), "--eval-data", search_files.data, *QUICK, "eval.limit=4"]
     message = cli.refusal(*command, "rollout.max_tokens=40")
     assert "None of the 4 training prompts leaves room for an answer" in message
     assert not out.exists()
@@ -219,7 +219,7 @@ def test_prompts_without_room_are_refused_or_left_out(cli: Cli, search_files: An
     assert outcome.code == 0, outcome.err
     assert "warning: 1 of 4 training prompts left out, which leave no room for an answer: '2'" in outcome.out
     assert summary(out)["left_out"] == {"train": ["2"], "eval": ["2"]}
-    assert (summary(out)["eval"]["after"]["samples"], summary(out)["eval"]["after"]["left_out"]) == (1, 1)
+    assert (summary(out)["eval"]["after"]["samples"], summary(out)["eval"]["after"]["left_out"]) == (3, 1)
     stored = [json.loads(line) for file in out.glob("trajectories/*") for line in file.open()]
     assert {row["sample"]["id"] for row in stored} <= {"0", "1", "3"}
 
