@@ -87,10 +87,19 @@ def test_a_run_that_stopped_early_has_a_page_too(tmp_path: Path, lines: int) -> 
     assert "has not ended" in html
 
 
+CHANGE = {"before": 0.65, "after": 0.60}
+
+
 def test_an_evaluation_alone_and_a_loss_are_said_as_such() -> None:
     assert headline({"eval": {"after": {"exact_match": 0.5}}}, 0) == "Held-out exact match (greedy) is 0.50."
     worse = {"steps": 2, "eval": {"before": {"exact_match": 0.5}, "after": {"exact_match": 0.25}}}
     assert headline(worse, 2) == "Held-out exact match (greedy) fell from 0.50 to 0.25 in 2 steps."
+    few = {"steps": 2, "eval": {when: {"exact_match": value, "samples": 40} for when, value in CHANGE.items()}}
+    assert headline(few, 2) == (
+        "Held-out exact match (greedy) went from 0.65 to 0.60 in 2 steps: no change that 40 samples can show."
+    )
+    many = {"steps": 2, "eval": {when: {"exact_match": value, "samples": 4000} for when, value in CHANGE.items()}}
+    assert "fell from 0.65 to 0.60 in 2 steps." in headline(many, 2)
     same = {"steps": 1, "eval": {"before": {"exact_match": 0.501}, "after": {"exact_match": 0.5}}}
     assert headline(same, 1) == "Held-out exact match (greedy) stayed at 0.50 in 1 step."
     masked = {"eval": {"after": {"samples": 4, "masked": 4}}, "steps": 2}

@@ -178,10 +178,13 @@ def test_the_summary_says_what_was_learned_and_what_to_do_next(tmp_path: Path) -
     assert "\x1b[" not in text
 
 
-def test_the_summary_says_which_trajectories_were_left_out(tmp_path: Path) -> None:
+def test_the_summary_says_which_trajectories_were_left_out_and_what_the_guard_found(tmp_path: Path) -> None:
     folder, out = RunFolder.create("search", root=tmp_path), io.StringIO()
     masked = {"judge": 3, "search": 37}
-    folder.write_summary({"steps": 2, "faults": {"policy": 3}, "trajectories": 5120, "masked": masked, "replays": 2})
+    told = [f"step {step}: odd" for step in range(7)]
+    folder.write_summary(
+        {"steps": 2, "warnings": told, "faults": {"policy": 3}, "trajectories": 5120, "masked": masked, "replays": 2}
+    )
     print_summary(folder, out)
     words = " ".join(out.getvalue().split())
     assert (
@@ -189,6 +192,7 @@ def test_the_summary_says_which_trajectories_were_left_out(tmp_path: Path) -> No
         in words
     )
     assert "left out of the updates; steps were played again 2 times, because too many were masked." in words
+    assert "2 earlier warnings: see summary.json. warning: step 2: odd" in words
 
 
 def test_the_summary_of_a_run_without_anything(tmp_path: Path) -> None:

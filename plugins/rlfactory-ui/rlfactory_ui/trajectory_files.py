@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -25,6 +26,8 @@ class Line:
     number: int  # in its file, from 0
     offset: int  # bytes
     sample: str
+    asked: str  # the same for the same prompt, in whatever run and under whatever id
+    answer: str  # the same for the same accepted answers
     question: str
     slice: str
     attempt: int
@@ -36,6 +39,7 @@ class Line:
     tool_calls: int
     turns: int
     tokens: int  # sampled
+    scores: Mapping[str, float]  # unweighted, by scorer
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +146,8 @@ def _line(number: int, offset: int, row: dict[str, Any]) -> Line:
         number,
         offset,
         str(row["sample"]["id"]),
+        _key([{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt),
+        _key(row["sample"].get("answer")),
         str(asked)[:300],
         str(row["sample"].get("slice") or ""),
         int(row["attempt"]),
@@ -153,4 +159,9 @@ def _line(number: int, offset: int, row: dict[str, Any]) -> Line:
         len(calls),
         len(turns),
         sum(len(turn["sampled_ids"]) for turn in turns),
+        {str(name): float(value) for name, value in ((row.get("score") or {}).get("components") or {}).items()},
     )
+
+
+def _key(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]

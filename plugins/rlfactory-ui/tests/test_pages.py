@@ -236,6 +236,20 @@ def test_runs_are_compared(browser: TestClient, folder: RunFolder) -> None:
     assert "seed 0 1" in seen
     assert "train.lr none 0.001" in seen
     assert "The same question after training" in seen
+    assert "run before after first 0.500 0.985 second 0.500 0.985" in seen
+    assert "held-out questions differ" not in seen
+
+    path = other.trajectory_file("eval-after")
+    rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    rows[0]["sample"]["prompt"] = "Another question under the id of the first?"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    seen = text_of(browser.get("/compare?run=first&run=second").text)
+    assert "The held-out questions differ (first 1, second 2; 1 in all runs)." in seen
+    rows[0]["sample"] = rows[1]["sample"] = {**rows[1]["sample"], "answer": "another"}
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    assert "1 shared question with other accepted answers" in text_of(browser.get("/compare?run=first&run=second").text)
+    assert "after, shared questions" in seen
+    assert "Another question" not in seen.split("The same question after training")[1]
     assert "There is no run 'third'" in text_of(browser.get("/compare?run=third").text)
 
 

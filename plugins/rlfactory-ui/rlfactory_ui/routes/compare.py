@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -10,15 +11,20 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.reporting.charts import Chart, Line
-from rlfactory_core.reporting.progress import number_label
-from rlfactory_core.reporting.run_data import RunData
+from rlfactory_core.reporting.charts import Chart
+from rlfactory_core.reporting.charts import Line as Curve
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.progress import count_text, number_label
+from rlfactory_core.reporting.run_data import RunData, eval_value
 from rlfactory_ui import trajectory_files
 from rlfactory_ui.pages import kept_images, page, site_of
+from rlfactory_ui.trajectory_files import Line
 
 MOST = 6  # runs: as many as there are colours
 _SHOWN = ("eval/{metric}", "{metric}", "reward", "tool_calls", "sampled_tokens", "entropy", "step_s")
 _QUESTIONS = 50
+AFTER = "eval-after"
+FILES = ("eval-before", AFTER)
 
 
 async def compared(request: Request) -> Response:
@@ -29,25 +35,33 @@ async def compared(request: Request) -> Response:
         raise UsageError(f"Up to {MOST} runs can be compared; got {len(names)}.")
     runs = [site.run(name) for name in names]
     data = [run.data() for run in runs]
+    asked = Asked.read({name: site.catalogue.folder(name) for name in names})
+    metric = _success(data)
     return page(
         request,
         "compare.jinja",
         names=names,
         every=every,
-        charts=[chart.html() for chart in _charts(data) if chart.drawn],
+        metric=metric,
+        results=asked.rows(metric, data),
+        difference=asked.difference(),
+        charts=[chart.html() for chart in _charts(data, metric) if chart.drawn],
         differences=_differences([run.config for run in runs]),
-        **_answers(request, names),
+        **_answers(request, asked),
     )
 
 
-def _charts(runs: Sequence[RunData]) -> list[Chart]:
-    metric = str(next((run.summary["success"] for run in runs if run.summary.get("success")), "exact_match"))
+def _success(runs: Sequence[RunData]) -> str:
+    return str(next((run.summary["success"] for run in runs if run.summary.get("success")), "exact_match"))
+
+
+def _charts(runs: Sequence[RunData], metric: str) -> list[Chart]:
     charts = []
     for pattern in _SHOWN:
         key = pattern.format(metric=metric)
         title = f"Held-out {number_label(metric)}" if key.startswith("eval/") else number_label(key).capitalize()
         sparse = key.startswith("eval/")
-        lines = [Line(run.name, run.series(key), smooth=not sparse, dots=sparse) for run in runs]
+        lines = [Curve(run.name, run.series(key), smooth=not sparse, dots=sparse) for run in runs]
         charts.append(Chart(title, lines, low=None if key in ("reward", "entropy") else 0.0))
     return charts
 
@@ -70,25 +84,89 @@ def _text(value: Any) -> str:
     return "none" if value is None else str(value)
 
 
-def _answers(request: Request, names: Sequence[str]) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The held-out questions of several runs, by the prompt: the same sample id may stand for other data."""
+
+    before: Mapping[str, Mapping[str, Line]]  # run -> prompt -> its greedy attempt before training
+    after: Mapping[str, Mapping[str, Line]]
+
+    @classmethod
+    def read(cls, folders: Mapping[str, RunFolder]) -> Asked:
+        return cls(*({name: _questions(folder, file) for name, folder in folders.items()} for file in FILES))
+
+    @property
+    def shared(self) -> list[str]:
+        """The prompts that all runs were asked after training, in the order of the first."""
+        first, *others = [*self.after.values()] or [{}]
+        return [asked for asked in first if all(asked in other for other in others)]
+
+    def difference(self) -> str:
+        """In words, where not all runs were asked the same; empty if they were, or if it is not known."""
+        counts = {name: len(asked) for name, asked in self.after.items() if asked}
+        shared = self.shared
+        if len(counts) < 2 or len(counts) < len(self.after):
+            return ""
+        judged = sum(len({lines[asked].answer for lines in self.after.values()}) > 1 for asked in shared)
+        texts = []
+        if any(count != len(shared) for count in counts.values()):
+            own = ", ".join(f"{name} {count:,}" for name, count in counts.items())
+            texts.append(f"The held-out questions differ ({own}; {len(shared):,} in all runs).")
+        if judged:
+            texts.append(f"{count_text(judged, 'shared question')} with other accepted answers.")
+        why = "Only results on the same questions, with the same answers, compare."
+        return " ".join([*texts, why]) if texts else ""
+
+    def rows(self, metric: str, runs: Sequence[RunData]) -> list[Result]:
+        """Each run's held-out results."""
+        shared = self.shared if self.difference() else []
+        return [
+            Result(
+                run.name,
+                eval_value(run.summary, "before", metric),
+                eval_value(run.summary, "after", metric),
+                _mean(self.before[run.name], shared, metric),
+                _mean(self.after[run.name], shared, metric),
+            )
+            for run in runs
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One run's held-out success. None: not measured."""
+
+    run: str
+    before: float | None  # on its own questions
+    after: float | None
+    shared_before: float | None  # on those that all runs were asked, where they differ
+    shared_after: float | None
+
+
+def _questions(folder: RunFolder, file: str) -> dict[str, Line]:
+    found: dict[str, Line] = {}
+    for line in trajectory_files.lines(folder, file) if file in trajectory_files.files(folder) else ():
+        found.setdefault(line.asked, line)
+    return found
+
+
+def _mean(lines: Mapping[str, Line], asked: Sequence[str], metric: str) -> float | None:
+    values = [lines[each].scores[metric] for each in asked if each in lines and metric in lines[each].scores]
+    return sum(values) / len(values) if values else None
+
+
+def _answers(request: Request, asked: Asked) -> dict[str, Any]:
     """The same held-out question as each run answers it after training."""
-    site, asked = site_of(request), request.query_params.get("sample", "")
-    found: dict[str, dict[str, int]] = {}
-    questions: dict[str, str] = {}
-    for name in names:
-        folder = site.catalogue.folder(name)
-        if "eval-after" in trajectory_files.files(folder):
-            for line in trajectory_files.lines(folder, "eval-after"):
-                found.setdefault(line.sample, {}).setdefault(name, line.number)
-                questions[line.sample] = line.question
-    shared = [sample for sample, by_run in found.items() if len(by_run) == len(names)][:_QUESTIONS]
-    sample = asked if asked in found else next(iter(shared), "")
-    folders = {name: site.catalogue.folder(name) for name in found.get(sample, {})}
-    answers = [
-        (name, trajectory_files.trajectory(folders[name], "eval-after", number)[1], kept_images(folders[name]))
-        for name, number in found.get(sample, {}).items()
-    ]
-    return {"samples": [(each, questions[each]) for each in shared], "sample": sample, "answers": answers}
+    catalogue, shared = site_of(request).catalogue, asked.shared[:_QUESTIONS]
+    wanted = request.query_params.get("asked", "")
+    wanted = wanted if wanted in shared else next(iter(shared), "")
+    answers = []
+    for name, lines in asked.after.items() if wanted else ():
+        folder = catalogue.folder(name)
+        stored = trajectory_files.trajectory(folder, AFTER, lines[wanted].number)[1]
+        answers.append((name, stored, kept_images(folder)))
+    questions = [(each, lines[each].question) for each in shared for lines in [next(iter(asked.after.values()))]]
+    return {"questions": questions, "asked": wanted, "answers": answers}
 
 
 ROUTES = [Route("/compare", compared)]
