@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
+from rlfactory_core.rewards.layout import laid_out
+
 _MAX_DIGITS = 400  # of a number that is compared by value; a longer one is compared as a text
 _SAME = {  # what other scripts, and the typographers of this one, write for a sign of ASCII
     "-": "\u2010\u2011\u2012\u2013\u2014\u2212",
@@ -63,6 +65,11 @@ _NUMBER = re.compile(
     re.VERBOSE,
 )
 _ARTICLE = re.compile(r"\b(a|an|the)\b")
+_A = re.compile(  # A is an article only at the start, and both only before a word in lower case
+    r"(?:^A|(?<![^\s\"'(])a) (?!(?:and|or|to|nor|but)\b)(?=([^\W\d_])[^\W\d_])"
+)
+_INITIALS = re.compile(rf"(?<=\b{_LETTER}\.) ?(?={_LETTER}\.)")
+_ARTICLES = ("an", "the")
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
@@ -100,7 +107,9 @@ def squad_f1(prediction: str, references: Iterable[str]) -> float:
 def answer_words(text: str) -> tuple[str, ...]:
     """The words of a text as `exact_match` compares them; empty only for white space.
 
-    - Case, white space, punctuation and articles before another word are left out.
+    - Case, white space, punctuation and articles before another word are left out. *A* is an article only before a
+      word in lower case: ``A, C`` is not ``C``.
+    - What `laid_out` writes in one way is the same: ``5km`` and ``5 km``, ``x²`` and ``x^2``, ``(2,3)`` and ``(2, 3)``.
     - Numbers are replaced by their value, with sign, decimals, thousands, exponent, fractions and percent: ``1,000``
       equals ``1 000`` and ``1000.0``, and ``50%`` equals ``1/2``. ``007`` is no number, nor is that of ``Python 3.10``.
     - Other digits with signs between them, such as dates, times and versions, stay as they are written. So do signs
@@ -108,11 +117,28 @@ def answer_words(text: str) -> tuple[str, ...]:
     - Quotation marks, dashes, full stops and full-width characters of other scripts count as those of ASCII.
     - A text of which nothing is left stays as it is, such as ``!``.
     """
-    plain = " ".join(unicodedata.normalize("NFC", text).translate(_TO_ASCII).casefold().split())
+    return _readings(text)[0]
+
+
+def _readings(text: str) -> list[tuple[str, ...]]:
+    """The ways to read a text: without and with *a*, initials as one word and as several; mostly they are equal."""
+    plain = laid_out(" ".join(unicodedata.normalize("NFC", text).translate(_TO_ASCII).split()))
+    texts = dict.fromkeys(
+        _INITIALS.sub(between, article) for article in (_A.sub(_no_article, plain), plain) for between in ("", " ")
+    )
+    return list(dict.fromkeys(map(_words, texts)))
+
+
+def _no_article(found: re.Match[str]) -> str:
+    return "" if found[1].islower() else found[0]
+
+
+def _words(text: str) -> tuple[str, ...]:
+    plain = unicodedata.normalize("NFC", text.casefold())
     plain = _QUOTED.sub(r"\2", plain) or plain
     words = _SIGNS.sub(_meaning, _VULGAR_FRACTION.sub(_spelled_out, plain)).split()
     last = len(words) - 1
-    kept = tuple(word for i, word in enumerate(words) if i == last or not _ARTICLE.fullmatch(word))
+    kept = tuple(word for i, word in enumerate(words) if i == last or word not in _ARTICLES)
     return kept or tuple(plain.split())
 
 
@@ -156,8 +182,11 @@ def _spelled_out(found: re.Match[str]) -> str:
 def _best(
     prediction: str, references: Iterable[str], measure: Callable[[Sequence[str], Sequence[str]], float]
 ) -> float:
-    given = answer_words(prediction)
-    return max((measure(given, answer_words(reference)) for reference in references), default=0.0) if given else 0.0
+    given = _readings(prediction)
+    if given == [()]:
+        return 0.0
+    wanted = (reading for reference in references for reading in _readings(reference))
+    return max((measure(one, other) for other in wanted for one in given), default=0.0)
 
 
 def _bag_f1(prediction: Sequence[str], reference: Sequence[str]) -> float:

@@ -125,6 +125,11 @@ WRONG = paired("""
     5|-_5  5|\u2212_5  sqrt(2)|-sqrt(2)  \\frac{1}{2}|-\\frac{1}{2}  pi|-pi  \u221e|-\u221e  \u20ac5|-\u20ac5
     x_=_1|x_=_-_1  x_=_1|x_!=_1  2x_+_1|2x_-_1  ab_+_cd|ab_-_cd  3_+_4i|3_-_4i  5|5!  5'|5"  f(x)|f'(x)
     (0,_1]|[0,_1)  [0,_1]|[0,_1)  Python_3.1|Python_3.10  version_2.1|version_2.10  1000|1_00  1000|1_0000
+    C|A,_C  C|(A,_C)  B,_D|A,_B,_D  B|A_&_B  B|A_B  B|A._B.  c|a,_c  Hepatitis_virus|Hepatitis_A_virus  Team|A_Team
+    1,234|1,_234  1,2,3|123  1,2,3|1,3,2  3,14|3.14  (2,3)|(2,-3)  (2,3)|23  5km|5_cm  5km|5  15km|1_5km  20°C|20°F
+    3.1a|3.10a  5pm|5am  J.K._Rowling|J.R._Rowling  Milne|A._A._Milne  D.C.|C.  1.5_\u00d7_10^3|1.5_\u00d7_10^-3
+    1.5_\u00d7_10^3|1.5_\u00d7_103  x²|x2  x²|2x  10²|102  10⁻³|10³  x-1|x_1  2x+1|2x-1  x=2|x=-2  x<=5|x<5  m²|m³
+    1.234.567,89|1234567  1.234|1,234  1.234,5|1.2345  192.168.100.200|192168100200  Beyoncé|Beyonce
 """)
 """Pairs that are not the same; to SQuAD's normalisation most of them are."""
 
@@ -138,6 +143,13 @@ SAME = paired("""
     -5|-_5  1_000|1000  -1_234_567.50|-1,234,567.5  1'000|1000  1\u2019000|1000  costs_2.50_more|costs_2.5_more
     it\u2019s|it's  \u201cParis\u201d|Paris  \u00abParis\u00bb|Paris  \u00bfQué?|Qué  北京。|北京  「北京」|北京
     \uff14\uff12|42  \uff21\uff22|ab  5\uff05|5%  'A'|A  "5"|5  90's|90s  James'|James
+    1,2,3|1,_2,_3  (-1,5)|(-1,_5)  [0,1)|[0,_1)  a,b,c|a,_b,_c  x=2,y=3|x_=_2,_y_=_3  2x+1|2x_+_1  x-1|x_-_1
+    5km|5_km  3.0km|3_km  1,000km|1000_km  -5°C|-5_°C  60km/h|60_km_/_h  10:30am|10:30_am  5€|5_€  10x10|10_\u00d7_10
+    J.K._Rowling|J._K._Rowling  J.K._Rowling|JK_Rowling  J._K._Rowling|J_K_Rowling  U.S.|U._S.
+    1.5_\u00d7_10^3|1.5x10^3  1.5_\u00d7_10³|1500  1.6_\u00d7_10^{-19}|1.6e-19  1.5_\\times_10^3|1.5e3
+    3\u00d710⁸m/s|3e8_m/s  x²|x^{2}  x²|x**2  x²+1|x^2_+_1  10⁻³|10^-3  H₂O|H2O  1.234.567,89|1,234,567.89
+    1.234.567|1234567  12_345,67|12345.67  Beyonce\u0301|Beyoncé  \u0390|\u03aa\u0301  foo\u200bbar|foobar
+    A_dog|a_dog  a_dog|dog  A,C|A,_C
 """)
 """Pairs that are the same."""
 
@@ -188,10 +200,10 @@ def test_squad_s_measures_equal_its_script(prediction: str, references: list[str
 @pytest.mark.parametrize(
     "text",
     [
-        f"({'1,' * 20_000}",
-        "9" * 50_000,
-        "-" * 50_000,
-        *(part * 20_000 for part in ("1 - ", "1/", "1e", "'a ", "1 000 ")),
+        f"({'1,' * 8_000}",
+        "9" * 20_000,
+        "-" * 20_000,
+        *(part * 8_000 for part in ("1 - ", "1/", "1e", "'a ", "1 000 ", "1.234.", "a. ", "^{")),
     ],
 )
 def test_comparing_answers_takes_linear_time(text: str) -> None:
