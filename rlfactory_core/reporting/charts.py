@@ -12,7 +12,7 @@ from rlfactory_core.reporting.progress import number_text
 from rlfactory_core.utils.display import printable
 
 _WIDTH, _HEIGHT = 560.0, 230.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44.0, 14.0, 10.0, 26.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60.0, 14.0, 10.0, 40.0
 _Place = Callable[[float, float], tuple[float, float]]  # step and value -> coordinates in the picture
 _SMOOTH_FROM = 24  # from this number of points on, a moving mean is drawn over the raw line
 
@@ -36,6 +36,7 @@ class Chart:
     note: str = ""  # one line below the title that says what is shown, with its unit
     low: float | None = 0.0  # the lower end of the value axis, such as 0 for shares; None: from the data
     high: float | None = None  # the upper end
+    unit: str = ""  # what the value axis counts; empty: the title in lower case
 
     @property
     def drawn(self) -> list[Line]:
@@ -69,7 +70,7 @@ class Chart:
             down = _HEIGHT - _BOTTOM - (y - y_low) / ((y_high - y_low) or 1) * (_HEIGHT - _TOP - _BOTTOM)
             return round(right, 1), round(down, 1)
 
-        parts = [*_grid(x_ticks, y_ticks, place)]
+        parts = [*_grid(x_ticks, y_ticks, place), *self._axis_labels()]
         for index, line in enumerate(lines):
             parts += _curve(line, index % 6, place)
         data = [
@@ -81,6 +82,14 @@ class Chart:
             f'data-lines="{escape(json.dumps(data, separators=(",", ":")))}">{"".join(parts)}'
             f'<line class="rule" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}" visibility="hidden"/></svg>'
         )
+
+    def _axis_labels(self) -> list[str]:
+        middle = (_TOP + _HEIGHT - _BOTTOM) / 2
+        unit = self.unit or self.title[:1].lower() + self.title[1:]
+        return [
+            f'<text x="{(_LEFT + _WIDTH - _RIGHT) / 2}" y="{_HEIGHT - 6}" text-anchor="middle">step</text>',
+            f'<text transform="rotate(-90 12 {middle})" x="12" y="{middle}" text-anchor="middle">{_shown(unit)}</text>',
+        ]
 
 
 def _shown(text: str) -> str:
@@ -96,7 +105,7 @@ def _grid(x_ticks: Sequence[float], y_ticks: Sequence[float], place: _Place) -> 
         parts.append(f'<text x="{_LEFT - 7}" y="{y + 3.5}" text-anchor="end">{_tick_text(tick, y_ticks[-1])}</text>')
     for tick in x_ticks:
         x, _ = place(tick, y_ticks[0])
-        parts.append(f'<text x="{x}" y="{_HEIGHT - 8}" text-anchor="middle">{tick:g}</text>')
+        parts.append(f'<text x="{x}" y="{_HEIGHT - _BOTTOM + 16}" text-anchor="middle">{tick:g}</text>')
     return parts
 
 

@@ -116,7 +116,12 @@ def learning(run: RunData) -> Section | None:
         Chart(f"Held-out {label}", held_out, "greedy, on questions that are never trained on", high=1.0),
         Chart("Reward", [Line("reward", run.series("reward"))], "mean of a step's trajectories", low=None),
         Chart(f"{label.capitalize()} in training", trained, "sampled, mean of a step's trajectories", high=1.0),
-        Chart("Groups without a gradient", [Line("groups", run.series("equal_groups"))], "all attempts scored alike"),
+        Chart(
+            "Groups without a gradient",
+            [Line("groups", run.series("equal_groups"))],
+            "all attempts scored alike",
+            unit="groups",
+        ),
     )
 
 
@@ -157,16 +162,23 @@ def behaviour(run: RunData) -> Section | None:
     masked = Line("masked trajectories", _if_any(run.series("masked")), smooth=False)
     return Section.of_charts(
         "Behaviour",
-        Chart("Tool calls", [Line("tool calls", run.series("tool_calls"))], "a trajectory"),
-        Chart("Calls by tool", _by_tool(run, "calls"), "a step"),
-        Chart("Latency by tool", _by_tool(run, "latency_p95_s"), "seconds, 95th percentile of a step's calls"),
-        Chart("Turns", [Line("turns", run.series("turns"))], "a trajectory"),
+        Chart("Tool calls", [Line("tool calls", run.series("tool_calls"))], "per trajectory", unit="calls"),
+        Chart("Calls by tool", _by_tool(run, "calls"), "per step", unit="calls"),
+        Chart("Latency by tool", _by_tool(run, "latency_p95_s"), "95th percentile of a step's calls", unit="seconds"),
+        Chart("Turns", [Line("turns", run.series("turns"))], "per trajectory"),
         Chart(
-            "Rows", [Line("rows", run.series("rows")), *forks], "sequences a trajectory; why further ones begin, a step"
+            "Rows",
+            [Line("rows", run.series("rows")), *forks],
+            "sequences per trajectory; below: why new sequences began, per step",
         ),
-        Chart("Length", [Line("sampled tokens", run.series("sampled_tokens"))], "sampled tokens a trajectory"),
-        Chart("How trajectories end", stops, "share of the step's trajectories", high=1.0),
-        Chart("Faults", [*faults, masked], "a step; infra and verifier faults mask a trajectory out of the update"),
+        Chart(
+            "Length",
+            [Line("sampled tokens", run.series("sampled_tokens"))],
+            "sampled tokens per trajectory",
+            unit="tokens",
+        ),
+        Chart("How trajectories end", stops, "of the step's trajectories", high=1.0, unit="share"),
+        Chart("Faults", [*faults, masked], "per step; infra and verifier faults mask a trajectory out of the update"),
     )
 
 
@@ -185,11 +197,11 @@ def speed(run: RunData) -> Section | None:
     ]
     return Section.of_charts(
         "Speed",
-        Chart("Throughput", rates, "tokens a second, while sampling and while training"),
-        Chart("Time", times, "seconds a step"),
-        Chart("CPU load", [Line("cores", run.series("machine/cpu_cores"))], "cores that the run keeps busy"),
-        Chart("GPU load", [Line("use", run.series("machine/gpu_use"))], "share of the time", high=1.0),
-        Chart("Memory", memory, "GiB; of the GPU: the peak so far"),
+        Chart("Throughput", rates, "while sampling and while training", unit="tokens per second"),
+        Chart("Time", times, "per step", unit="seconds"),
+        Chart("CPU load", [Line("cores", run.series("machine/cpu_cores"))], "that the run keeps busy", unit="cores"),
+        Chart("GPU load", [Line("use", run.series("machine/gpu_use"))], "of the time", high=1.0, unit="share"),
+        Chart("Memory", memory, "of the GPU: the peak so far", unit="GiB"),
     )
 
 
@@ -198,7 +210,7 @@ def update(run: RunData) -> Section | None:
     shown = (
         ("loss", "", None),
         ("grad_norm", "before clipping", 0.0),
-        ("entropy", "nats a token", 0.0),
+        ("entropy", "nats per token", 0.0),
         ("kl", "to the start model", None),
         ("clip_fraction", "share of tokens whose ratio is clipped", 0.0),
         ("mismatch_kl", "sampler against trainer, at the same weights", None),

@@ -60,6 +60,9 @@ def test_the_whole_page(tmp_path: Path) -> None:
     for text in ("two hop", "empty search", "pass@4", "41 wrong tool calls", "Throughput", "masked from the loss"):
         assert text in html
     assert outline.figures >= 12
+    axes = re.findall(r'text-anchor="middle">([^<]*[a-z][^<]*)</text>', html)  # of each chart: steps, and what is counted
+    assert axes.count("step") == outline.figures == len(axes) / 2
+    assert "tokens per second" in axes
 
 
 def test_rows_and_why_they_begin_are_shown(tmp_path: Path) -> None:
@@ -73,7 +76,7 @@ def test_rows_and_why_they_begin_are_shown(tmp_path: Path) -> None:
     folder.append_metrics(62, {"rows": 1.7, "forks/edited_history": 9.0})
     html = page(folder)[0]
     assert "row 1: edited history" in html
-    assert "sequences a trajectory" in html
+    assert "sequences per trajectory" in html
 
 
 @pytest.mark.parametrize("lines", [0, 1, 2])
