@@ -60,7 +60,7 @@ def test_the_whole_page(tmp_path: Path) -> None:
     for text in ("two hop", "empty search", "pass@4", "41 wrong tool calls", "Throughput", "masked from the loss"):
         assert text in html
     assert outline.figures >= 12
-    axes = re.findall(r'text-anchor="middle">([^<]*[a-z][^<]*)</text>', html)  # of each chart: steps, and what is counted
+    axes = re.findall(r'text-anchor="middle">([^<]*[a-z][^<]*)</text>', html)
     assert axes.count("step") == outline.figures == len(axes) / 2
     assert "tokens per second" in axes
 
