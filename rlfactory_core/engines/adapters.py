@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.config.training import LoraConfig
+from rlfactory_core.engines.exports import absolute
 
 FOLDER = "adapter"  # in a checkpoint
 PREFIX = "base_model.model."
@@ -29,7 +30,7 @@ def write_adapter(checkpoint: Path, lora: LoraConfig, weights: Mapping[str, Any]
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": base,
+        "base_model_name_or_path": absolute(base),
         "r": lora.rank,
         "lora_alpha": lora.alpha,
         "lora_dropout": lora.dropout,

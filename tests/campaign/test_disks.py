@@ -26,7 +26,7 @@ DAMAGES: dict[str, Damage] = {
 }
 FILES = (
     "checkpoints/step-6/model.safetensors",
-    "checkpoints/step-6/trainer_state.pt",
+    "checkpoints/resume/step-6.pt",
     "checkpoints/step-6/config.json",
     "checkpoints/step-6/tokenizer.json",
     "metrics.jsonl",

@@ -274,10 +274,10 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(cli: Cli, tmp_path:
     assert cli(*command, "--steps", "4", "--out", whole).code == 0
     assert cli(*command, "--steps", "3", "--out", run).code == 0
     shutil.copytree(run, before, symlinks=True)
-    for file in ("trainer_state.pt", "model.safetensors"):
+    for file in ("resume/step-3.pt", "step-3/model.safetensors"):
         shutil.rmtree(run)
         shutil.copytree(before, run, symlinks=True)
-        damaged = run / "checkpoints" / "step-3" / file
+        damaged = run / "checkpoints" / file
         damaged.write_bytes(damaged.read_bytes()[:1000])
         lines = (run / "metrics.jsonl").read_text().splitlines(keepends=True)
         (run / "metrics.jsonl").write_text("".join(lines[1:]))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import errno
+import json
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -11,18 +14,23 @@ from typing import Any
 import pytest
 import torch
 from tiny_models import make_model
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from rlfactory_core.engines.exports import Origin
+from rlfactory_core.engines.local.model.loading import load_pretrained
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.engines.local.tiny.tiny_model import build_tokenizer
 from rlfactory_core.engines.local.training import checkpoint
 from rlfactory_core.engines.local.training.checkpoint import (
+    STATES,
     TrainerState,
     checkpoints,
     load_state,
     save_checkpoint,
+    write_model,
 )
 from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
+from rlfactory_core.engines.older_keys import with_older_keys
 from rlfactory_core.errors import CheckpointError
 
 
@@ -41,7 +49,9 @@ def state(step: int) -> TrainerState:
 
 
 def files(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
+    found = {path.name for path in folder.iterdir() if path.name != STATES}
+    assert {path.stem for path in (folder / STATES).iterdir()} == found - {"latest"}  # a state for each, and no other
+    return found
 
 
 def test_a_checkpoint_is_a_hugging_face_folder_and_a_state(tmp_path: Path, model: Any, tokenizer: Any) -> None:
@@ -130,6 +140,7 @@ def test_what_a_killed_process_left_behind_is_ignored_and_cleaned(tmp_path: Path
     save_checkpoint(tmp_path, model, tokenizer, state(1), keep=2)
     (tmp_path / ".step-2.partial").mkdir()
     (tmp_path / ".step-2.partial" / "model.safetensors").write_bytes(b"half")
+    (tmp_path / STATES / ".step-2.partial.pt").write_bytes(b"half")
     (tmp_path / ".latest.partial").symlink_to("step-2")
     assert checkpoints(tmp_path)[0].name == "step-1"
     save_checkpoint(tmp_path, model, tokenizer, state(2), keep=2)
@@ -143,6 +154,93 @@ def test_nothing_to_resume_from(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [None, b"", b"torn"])
 def test_a_torn_state_is_said(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
-        (tmp_path / checkpoint.STATE_FILE).write_bytes(content)
+        (tmp_path / STATES).mkdir()
+        (tmp_path / STATES / "step-1.pt").write_bytes(content)
     with pytest.raises(CheckpointError, match="cannot be read"):
-        load_state(tmp_path)
+        load_state(tmp_path / "step-1")
+
+
+OLDER = {  # of transformers 4: what each configuration has beside `rope_parameters`
+    "llama": ({"rope_type": "default", "rope_theta": 5e5}, {"rope_theta": 5e5, "rope_scaling": None}),
+    "gpt_neox": (
+        {"rope_type": "default", "rope_theta": 5e5, "partial_rotary_factor": 0.5},
+        {"rotary_emb_base": 5e5, "rotary_pct": 0.5, "partial_rotary_factor": 0.5},
+    ),
+    "gemma3": (
+        {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 2e4},
+        },
+        {"rope_theta": 1e6, "rope_local_base_freq": 2e4, "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
+    ),
+    "qwen3_moe": ({"rope_type": "default", "rope_theta": 1e6}, {"rope_theta": 1e6, "num_experts": 4}),
+}
+
+
+@pytest.mark.parametrize("family", OLDER)
+def test_the_config_has_the_keys_of_transformers_4_as_well(tmp_path: Path, tokenizer: Any, family: str) -> None:
+    new, older = OLDER[family]
+    model = make_model(family)
+    model.config.rope_parameters = dict(new)
+    write_model(tmp_path, model, tokenizer)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert {key: config[key] for key in older} == older
+    assert AutoConfig.from_pretrained(tmp_path).rope_parameters == model.config.rope_parameters
+    nested = with_older_keys({"text_config": {"rope_parameters": new, "model_type": config["model_type"]}})
+    assert nested["text_config"].items() >= {key: older[key] for key in older if "experts" not in key}.items()
+
+
+def test_what_training_does_not_change_is_the_start_models(tmp_path: Path, model: Any, tokenizer: Any) -> None:
+    source, folder = tmp_path / "source", tmp_path / "run"
+    model.save_pretrained(source)
+    tokenizer.save_pretrained(source)
+    config = json.loads((source / "config.json").read_text())
+    del config["rope_parameters"], config["dtype"]
+    theirs = {
+        "config.json": {**config, "rope_theta": 10000.0, "attention_dropout": 0.1, "torch_dtype": "bfloat16"},
+        "generation_config.json": {"eos_token_id": 0, "do_sample": False, "temperature": 0.6},  # which v5 calls invalid
+        "tokenizer_config.json": {
+            **json.loads((source / "tokenizer_config.json").read_text()),
+            **{"tokenizer_class": "Qwen2Tokenizer", "chat_template": "{{ messages }}", "eos_token": "<|im_end|>"},
+        },
+        "vocab.json": {"a": 0},
+        "preprocessor_config.json": {"size": 3},
+    }
+    for name, content in theirs.items():
+        (source / name).write_text(json.dumps(content))
+    for name in ("LICENSE", "README.md", "merges.txt", "trainer_state.pt", "model.safetensors.index.json"):
+        (source / name).write_text("theirs")
+    (source / "chat_template.jinja").unlink()
+    start, tokens = load_pretrained(str(source), torch.device("cpu"), torch.float32)
+    origin = Origin(str(source), (2, 0))
+    made = save_checkpoint(folder, start, tokens, state(1), keep=1, origin=origin)
+
+    names = {path.name for path in made.iterdir()}
+    assert names == {*theirs, "LICENSE", "README.md", "merges.txt", "tokenizer.json", "model.safetensors"}
+    for name in ("tokenizer_config.json", "vocab.json", "LICENSE", "preprocessor_config.json"):
+        assert (made / name).read_bytes() == (source / name).read_bytes()
+    written = json.loads((made / "config.json").read_text())
+    assert (written["attention_dropout"], written["torch_dtype"]) == (0.1, "float32")
+    assert written["rope_theta"] == written["rope_parameters"]["rope_theta"] == 10000.0
+    generation = json.loads((made / "generation_config.json").read_text())
+    assert generation == {**theirs["generation_config.json"], "eos_token_id": [0, 2]}
+    assert {path.stat().st_mode & 0o777 for path in made.iterdir()} == {(source / "LICENSE").stat().st_mode & 0o777}
+
+    shutil.rmtree(source)  # the next checkpoint takes them from this one
+    again = save_checkpoint(folder, start, tokens, state(2), keep=1, origin=origin)
+    assert {path.name for path in again.iterdir()} == names
+    assert (again / "LICENSE").read_text() == "theirs"
+
+
+def test_a_tokenizer_has_names_that_transformers_4_knows(tmp_path: Path, model: Any, tokenizer: Any) -> None:
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.add_special_tokens({"additional_special_tokens": ["<|x|>"]})
+    write_model(tmp_path, model, tokenizer, Origin("", (2,)))
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+    assert config["additional_special_tokens"] == ["<|x|>"]
+    assert not isinstance(config.get("extra_special_tokens"), list)
+    back = AutoTokenizer.from_pretrained(tmp_path)
+    assert back("two <|x|> three").input_ids == tokenizer("two <|x|> three").input_ids
+    assert back.all_special_tokens == tokenizer.all_special_tokens
+    assert json.loads((tmp_path / "generation_config.json").read_text()).keys() >= {"eos_token_id"}

@@ -18,6 +18,7 @@ from rlfactory_core.algo.until import Ended
 from rlfactory_core.context import RunContext
 from rlfactory_core.engines.adapters import write_adapter
 from rlfactory_core.engines.base import EngineRun
+from rlfactory_core.engines.exports import Origin
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
 from rlfactory_core.engines.local.model.loading import (
@@ -168,6 +169,7 @@ class LocalRun:
     async def _train(self, first: int, last: int) -> Outcome:
         learner, progress, checkpoint = self.learner(), self.run.progress, self.run.config.checkpoint
         guard, lora = self.run.config.train.guard, self.run.config.train.lora
+        origin = self._origin()
 
         def on_step(result: StepResult) -> None:
             assert self.recorder is not None
@@ -184,7 +186,7 @@ class LocalRun:
             if lora is not None:
                 weights = adapter_weights(self.policy.model).items()
                 own = {name.replace(".default.", "."): tensor for name, tensor in weights}
-                write_adapter(checkpoint, lora, own, self.run.config.model or "")
+                write_adapter(checkpoint, lora, own, origin.model)
 
         def save(step: int, pending: Sequence[int] = ()) -> None:
             assert self.recorder is not None
@@ -195,7 +197,7 @@ class LocalRun:
                 state = replace(state, critic=learner.critic.state_dict())
             folder, tokenizer = self.run.folder.checkpoints, self.start.tokenizer
             keep = checkpoint.keep + (guard == "rollback")  # the one of the stop is of no use then
-            save_checkpoint(folder, self.policy.model, tokenizer, state, keep=keep, beside=beside)
+            save_checkpoint(folder, self.policy.model, tokenizer, state, keep=keep, origin=origin, beside=beside)
 
         self.run.stop.armed = True
         progress.stage("train", last, "step")
@@ -211,6 +213,13 @@ class LocalRun:
         if self.recorder is not None and step >= first and (not checkpoint.every or step % checkpoint.every):
             await self.compute.run(lambda: save(step, outcome.pending))
         return outcome
+
+    def _origin(self) -> Origin:
+        model = self.run.config.model
+        if model is None:  # the task's own, if its warm start has been cached
+            cached = OwnModel.of(self.run.parts).folder(self.compute.workers.size)
+            model = str(cached) if cached.is_dir() else ""
+        return Origin(model, tuple(self.rollouts.runtime.chat.stop_token_ids))
 
     def _reference(self) -> Policy:
         """The start model, frozen."""

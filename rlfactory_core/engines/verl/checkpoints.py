@@ -16,9 +16,13 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
+from rlfactory_core.chat.select import configured_format
+from rlfactory_core.engines.exports import CONFIG, Origin, complete
 from rlfactory_core.engines.resuming import newest_readable, none_yet
+from rlfactory_core.engines.verl.vision import shows_images
 from rlfactory_core.errors import CheckpointError
 from rlfactory_core.reporting.folder import replace_link, write_atomic
+from rlfactory_core.tasks.parts import TaskParts
 
 FOLDER = "verl"
 TRACKER = "latest_checkpointed_iteration.txt"  # verl writes it once a checkpoint is complete
@@ -34,6 +38,27 @@ class RecorderState:
     totals: Mapping[str, float]
     metrics: Mapping[str, float]
     until: Mapping[str, Any] = field(default_factory=dict)
+
+
+def policy_folder(checkpoints: Path, step: int) -> Path:
+    """The policy that verl has saved, in Hugging Face layout."""
+    return checkpoints / FOLDER / f"global_step_{step}" / "actor" / "huggingface"
+
+
+def complete_policy(folder: Path, parts: TaskParts, model: str) -> None:
+    """Bring the files of the start model into the policy's folder, see `exports`.
+
+    Args:
+        model: from which verl has started: a folder or a hub id.
+    """
+    from rlfactory_core.engines.local.model.loading import load_tokenizer
+
+    if not (folder / CONFIG).exists():  # another machine of the cluster has written it
+        return
+    config = parts.config
+    images = shows_images(config.chat, config.model)
+    chat = configured_format(config.chat, parts.registry, load_tokenizer(str(folder)), images=images)
+    complete(folder, Origin(model, tuple(chat.stop_token_ids)))
 
 
 def publish(checkpoints: Path, state: RecorderState, *, keep: int) -> None:

@@ -15,7 +15,7 @@ from rlfactory_core.engines.recorder import evaluation_passes
 from rlfactory_core.engines.verl.adapters import merge_adapters
 from rlfactory_core.engines.verl.aggregation import weigh_trajectories
 from rlfactory_core.engines.verl.anchor import BEFORE_UPDATE, OLD, anchor_to_sampler
-from rlfactory_core.engines.verl.checkpoints import FOLDER, publish
+from rlfactory_core.engines.verl.checkpoints import complete_policy, policy_folder, publish
 from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.engines.verl.constraints import SAPO
 from rlfactory_core.engines.verl.events import StopFile, stopped
@@ -147,11 +147,15 @@ class Watching(PPOTrainer):
 
     def _save_checkpoint(self) -> None:
         super()._save_checkpoint()
+        policy, model = policy_folder(self.recorder.folder.checkpoints, self.global_steps), self._start_model()
         if self._run.train.lora is not None:
-            own = self.recorder.folder.checkpoints / FOLDER / f"global_step_{self.global_steps}"
-            merge_adapters(own / "actor" / "huggingface", self._run.train.lora, self._run.model or "")
+            merge_adapters(policy, self._run.train.lora, model)
+        complete_policy(policy, self._parts, model)
         self._saved = self.global_steps
         self._publish()
+
+    def _start_model(self) -> str:
+        return self._run.model or str(self.config.actor_rollout_ref.model.path)
 
     def _publish(self) -> None:
         folder, keep = self.recorder.folder, self._run.checkpoint.keep

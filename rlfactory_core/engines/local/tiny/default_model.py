@@ -22,6 +22,7 @@ from rlfactory_core.cache import build_once, check_room, digest
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.chat.select import configured_format
 from rlfactory_core.config.sections import AgentConfig, ChatConfig
+from rlfactory_core.engines.exports import Origin
 from rlfactory_core.engines.local.model.loading import load_pretrained, load_tokenizer, quiet_transformers
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.engines.local.tiny import tiny_model
@@ -107,7 +108,8 @@ class OwnModel:
             return cached or _load(folder)
         progress.stage("warm start: tokenizer")
         tokenizer = workers.broadcast(tiny_model.recipe_tokenizer(recipe) if workers.first else None)
-        encoder = Encoder(self.make_chat(tokenizer), self.tools, raw=not recipe.chat_template)
+        chat = self.make_chat(tokenizer)
+        encoder = Encoder(chat, self.tools, raw=not recipe.chat_template)
         for attempt in range(1, ATTEMPTS + 1):
             seed = self.seed if attempt == 1 else derive_seed(self.seed, "warm start", attempt)
             model = tiny_model.build_model(recipe, tokenizer, seed)
@@ -121,7 +123,8 @@ class OwnModel:
                 missed = warm_start.run(progress, to_the_end=attempt == ATTEMPTS)
             if not missed:
                 if workers.first:
-                    build_once(folder, partial(write_model, model=model, tokenizer=tokenizer))
+                    origin = Origin("", tuple(chat.stop_token_ids))
+                    build_once(folder, partial(write_model, model=model, tokenizer=tokenizer, origin=origin))
                 break
             then = "It begins anew." if attempt < ATTEMPTS else "The model is used as it is, and is not cached."
             progress.say(f"warning: the warm start has missed its target: {missed}. {then}")

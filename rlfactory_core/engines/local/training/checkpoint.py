@@ -1,7 +1,8 @@
 """Checkpoints: a Hugging Face folder and the trainer's state, written so that a crash or a full disk destroys nothing.
 
 A checkpoint is written under a temporary name, synced to disk and renamed. Only then ``latest`` is changed and old
-checkpoints are deleted. No random state is saved: every seed follows from the run's seed, the step and the sample.
+checkpoints are deleted. The trainer's state stands beside the folder, which can be uploaded as it is. No random state
+is saved: every seed follows from the run's seed, the step and the sample.
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from rlfactory_core.engines.exports import NOWHERE, Origin, complete
 from rlfactory_core.engines.local.model.lora import merged_state_dict
 from rlfactory_core.errors import CheckpointError
 from rlfactory_core.reporting.folder import replace_link
 
-STATE_FILE = "trainer_state.pt"
+STATES = "resume"  # the folder of the trainer's states
 LATEST = "latest"
 
 
@@ -44,9 +46,10 @@ def save_checkpoint(
     state: TrainerState,
     *,
     keep: int,
+    origin: Origin = NOWHERE,
     beside: Callable[[Path], None] = lambda _folder: None,
 ) -> Path:
-    """Write ``step-N``, point ``latest`` at it and delete all but the newest ``keep``.
+    """Write ``step-N`` and its state, point ``latest`` at it and delete all but the newest ``keep``.
 
     Args:
         beside: writes further files into it.
@@ -56,17 +59,24 @@ def save_checkpoint(
     """
     final = folder / f"step-{state.step}"
     temporary = folder / f".{final.name}.partial"
+    found = checkpoints(folder)
+    origin = replace(origin, fallback=found[0] if found else None)
     try:
         _remove(temporary)
-        write_model(temporary, model, tokenizer)
-        beside(temporary)
-        torch.save({item.name: getattr(state, item.name) for item in fields(state)}, temporary / STATE_FILE)
+        write_model(temporary, model, tokenizer, origin, beside)
         _sync(temporary)
+        partial_state = _state_file(temporary)
+        partial_state.parent.mkdir(exist_ok=True)
+        torch.save({item.name: getattr(state, item.name) for item in fields(state)}, partial_state)
+        _sync(partial_state)
         _remove(final)
+        partial_state.replace(_state_file(final))
         temporary.rename(final)
         replace_link(folder / LATEST, final.name)
     except Exception as error:  # torch, safetensors and tokenizers each have an error of their own for a full disk
         _remove(temporary)
+        if not final.is_dir():
+            _remove(final)  # its state
         raise CheckpointError(
             f"The checkpoint of step {state.step} could not be written to {folder}: {error}. Earlier checkpoints are "
             "intact. Make room (or lower checkpoint.keep) and go on with --resume."
@@ -76,11 +86,19 @@ def save_checkpoint(
     return final
 
 
-def write_model(folder: Path, model: Any, tokenizer: Any) -> None:
+def write_model(
+    folder: Path,
+    model: Any,
+    tokenizer: Any,
+    origin: Origin = NOWHERE,
+    beside: Callable[[Path], None] = lambda _folder: None,
+) -> None:
     """A Hugging Face folder: config, weights, tokenizer with its chat template; LoRA is merged into the weights."""
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder, state_dict=merged_state_dict(model))
     tokenizer.save_pretrained(folder)
+    beside(folder)
+    complete(folder, origin)
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -104,14 +122,18 @@ def roll_back(folder: Path, step: int) -> int | None:
 def load_state(checkpoint: Path) -> TrainerState:
     """Raises `CheckpointError` if the file is missing or damaged."""
     try:
-        return TrainerState(**torch.load(checkpoint / STATE_FILE, map_location="cpu", weights_only=True))
+        return TrainerState(**torch.load(_state_file(checkpoint), map_location="cpu", weights_only=True))
     except Exception as error:  # a damaged pickle can raise any error
         raise CheckpointError(f"The trainer's state in {checkpoint} cannot be read: {error}") from error
 
 
-def _sync(folder: Path) -> None:
+def _state_file(checkpoint: Path) -> Path:
+    return checkpoint.parent / STATES / f"{checkpoint.name}.pt"
+
+
+def _sync(written: Path) -> None:
     """Flush to disk, so that the files are whole even if the power fails after the rename."""
-    for path in [*folder.rglob("*"), folder]:
+    for path in [*written.rglob("*"), written]:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -119,5 +141,6 @@ def _sync(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _remove(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def _remove(checkpoint: Path) -> None:
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    _state_file(checkpoint).unlink(missing_ok=True)
