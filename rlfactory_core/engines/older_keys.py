@@ -1,7 +1,7 @@
 """The keys of ``config.json`` that transformers 5 has renamed, in both spellings.
 
-Of rotary position embeddings it writes ``rope_parameters`` alone. transformers 4, and programs that are pinned to it, do
-not read this key: without an error they compute with a base of 10,000.
+Of rotary position embeddings it writes ``rope_parameters`` alone. transformers 4, and programs that are pinned to it,
+do not read this key: without an error they compute with a base of 10,000.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _APART = ("rope_theta", "partial_rotary_factor")  # the older spelling has them 
 
 
 def with_older_keys(config: Mapping[str, Any]) -> Config:
-    """The configuration with the older keys beside each ``rope_parameters``, also in nested ones such as text_config."""
+    """The configuration with the older keys beside each ``rope_parameters``, also in those that it contains."""
     both: Config = {
         key: with_older_keys(value) if key.endswith("_config") and isinstance(value, Mapping) else value
         for key, value in config.items()
