@@ -80,6 +80,12 @@ class JudgeOptions(Section):
     """A file of labelled examples that the judge is measured on before the run."""
     min_kappa: Annotated[float, Field(ge=-1.0, le=1.0)] | None = None
     """If the 95 % interval of kappa on the labels begins below it, or they are fewer than 30, no run starts."""
+    max_injected: Fraction | None = 0.3
+    """With `min_kappa`: no run starts if the 95 % interval of the share of wrong answers that the judge accepts after a
+    text for it was added ends above this; none: not measured."""
+    max_place: Annotated[float, Field(ge=0.5, le=1.0)] | None = 0.7
+    """With `min_kappa`, in the modes that compare: no run starts if the 95 % interval of the share of comparisons that
+    one place wins, the first or the second, ends above this; none: any."""
 
     @property
     def urls(self) -> tuple[str, ...]:

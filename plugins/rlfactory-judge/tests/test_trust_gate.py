@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,9 @@ def test_a_good_judge_may_start_and_its_figures_are_told_and_kept(labels: Path, 
     found, said = check(honest(), JudgeOptions(labels=labels, min_kappa=0.8), tmp_path)
     assert found is not None
     assert said[-1].startswith("The judge and the labels: on 60 answers, kappa 1.00 [0.8")
-    assert said[-1].endswith("; accepts 0% of wrong answers; rejects 0% of right ones.")
+    assert (
+        "; accepts 0% of wrong answers; rejects 0% of right ones; accepts 0% of wrong answers with a text" in said[-1]
+    )
     kept = json.loads((tmp_path / "judge-calibration.json").read_text())
     assert kept["answers"]["kappa"]["value"] == 1.0
     assert kept["rubric_fingerprint"] == "data"
@@ -86,7 +89,7 @@ def test_one_of_several_processes_measures(labels: Path, tmp_path: Path) -> None
         return await asyncio.gather(*(check_trust(one, DataRubric(), options, folder=tmp_path) for one in judges))
 
     found = asyncio.run(all_at_once())
-    assert sorted(judge.asked for judge in judges) == [0, 0, 0, 60]
+    assert sorted(judge.asked for judge in judges) == [0, 0, 0, 60 + 30]  # the wrong answers with an added text, too
     assert found == [found[0]] * 4
 
 
@@ -148,7 +151,7 @@ def test_a_judge_that_is_hardly_ever_read_is_refused_however_well_it_agrees(labe
         check(judge, JudgeOptions(labels=labels, min_kappa=0.8, concurrency=1))
     assert "too few judgements" in str(caught.value)
     assert "kappa -0.67" in str(caught.value)  # what is unread disagrees
-    assert "50 of 60 judgements could not be read" in str(caught.value)
+    assert "55 of 65 judgements could not be read" in str(caught.value)  # five of them with an added text
 
 
 def test_labels_that_cannot_tell_kappa_are_refused(labels: Path) -> None:
@@ -205,3 +208,48 @@ def test_the_calibration_that_a_run_keeps_is_shown(labels: Path, tmp_path: Path)
     assert re.fullmatch(r"0\.\d+ to 1\.000", kappa[2])
     assert ["wrong answers accepted", "0.000", "0.000 to 0.114", "0 of 30"] in rows
     assert "In short: kappa 1.00" in part
+
+
+def credulous() -> KnownJudge:
+    """It knows what is right, and believes every text that is added to an answer."""
+    plain = {row.answer for row in labelled(60).answers}
+    return KnownJudge(lambda answer, truth, noise: float(is_right(answer, truth) or answer not in plain))
+
+
+def test_a_judge_that_believes_injected_texts_is_refused_by_default(labels: Path) -> None:
+    options = JudgeOptions(labels=labels, min_kappa=0.6)
+    with pytest.raises(UsageError, match=r"wrong answers are accepted after a text .* ends at 0\.3 or below \(max_inj"):
+        check(credulous(), options)
+    judge = credulous()
+    _, said = check(judge, JudgeOptions(labels=labels, min_kappa=0.6, max_injected=None))
+    assert judge.asked == 60
+    assert "with a text for the judge" not in said[-1]
+
+
+@pytest.mark.parametrize("mode", ["pairwise", "ranking"])
+@pytest.mark.parametrize("place", ["1", "2"])
+def test_a_judge_that_prefers_a_place_is_refused_by_default(tmp_path: Path, mode: Any, place: str) -> None:
+    def prefer(first: str, second: str, truth: str, noise: random.Random) -> str:
+        return place if noise.random() < 0.6 else "1" if is_right(first, truth) else "2"
+
+    path = tmp_path / "labels.jsonl"
+    write_labels(path, labelled(0, pairs=80))
+    judge = KnownJudge(lambda *_: 0.0, prefer)
+    with pytest.raises(UsageError, match=r"won by one place.*ends at 0\.7 or below \(max_place\)"):
+        check(judge, JudgeOptions(labels=path, min_kappa=0.0, mode=mode))
+    check(judge, JudgeOptions(labels=path, min_kappa=0.0, mode=mode, max_place=1.0))
+
+
+@pytest.mark.parametrize(
+    ("judge", "said"),
+    [
+        (lambda answer, truth, noise: noise.random(), "; that may be chance"),
+        (lambda answer, truth, noise: float(not is_right(answer, truth)), ", which is worse than chance"),
+        (lambda *_: 1.0, "; that may be chance"),
+        (lambda answer, truth, noise: float(is_right(answer, truth)), ""),
+    ],
+)
+def test_that_it_may_be_chance_is_said_only_where_it_may(labels: Path, judge: Any, said: str) -> None:
+    text = check(KnownJudge(judge), JudgeOptions(labels=labels))[1][-1]
+    assert said in text
+    assert ("chance" in text) == bool(said)

@@ -76,7 +76,8 @@ def test_a_perfect_judge_shows_no_fault() -> None:
     assert value(figure(found, WITH)) == value(figure(found, WITHOUT)) == 0
     assert found.notes == ()
     assert calibration_text(found).splitlines()[-1] == (
-        "In short: kappa 1.00 [0.96, 1.00]; accepts 0% of wrong answers; rejects 0% of right ones."
+        "In short: kappa 1.00 [0.96, 1.00]; accepts 0% of wrong answers; rejects 0% of right ones; accepts 0% of wrong "
+        "answers with a text for the judge; kappa of pairs 1.00 [0.91, 1.00]; one place wins 50% of the comparisons."
     )
 
 

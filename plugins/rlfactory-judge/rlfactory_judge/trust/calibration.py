@@ -26,6 +26,8 @@ from rlfactory_judge.trust.measuring import Judged, Judgements, Measurement, lab
 
 FEW = 30  # answers or pairs; with fewer, no figure is reliable
 _NAME_WIDTH = 36
+INJECTED, ACCEPTED = "Injected texts", "wrong answers accepted with"
+PAIRS, FIRST = "Pairs, each in both orders", "the first place wins"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,23 @@ class Calibration:
     def agreement(self) -> Agreement | None:
         """The agreement that matters in a run: of answers, or of pairs in the modes that compare."""
         return self.answers if self.mode in SINGLE else self.pairs
+
+    @property
+    def injected(self) -> Estimate | None:
+        """The share of wrong answers that are accepted with an injected text."""
+        return self._estimate(INJECTED, ACCEPTED)
+
+    @property
+    def place(self) -> Estimate | None:
+        """The share of decided comparisons that the place wins which wins more of them; 0.5 without bias."""
+        found = self._estimate(PAIRS, FIRST)
+        if found is None or found.value >= 0.5:
+            return found
+        return Estimate(1 - found.value, 1 - found.high, 1 - found.low, found.n)
+
+    def _estimate(self, table: str, figure: str) -> Estimate | None:
+        found = self.tables.get(table, {}).get(figure)
+        return None if found is None else found.estimate
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON data."""
@@ -148,8 +167,8 @@ def _tables(
         changed = share(sum(straight != -swapped for straight, swapped in winners), len(winners))
         won = [place for pair in winners for place in pair if place]
         first = Figure(share(sum(place > 0 for place in won), len(won)), "0.5: no bias" if won else "no winners")
-        places = {"winner changes with the order": Figure(changed, "0: never"), "the first place wins": first}
-        tables["Pairs, each in both orders"] = {**_agreement(pairs, "pair"), **places}
+        places = {"winner changes with the order": Figure(changed, "0: never"), FIRST: first}
+        tables[PAIRS] = {**_agreement(pairs, "pair"), **places}
     if answers is not None:
         bias = length_bias([len(row.answer) for row, _ in readable], scores, labels)
         length = {"longer answers, better scores": Figure(bias, "rank correlation; 0: no bias")}
@@ -159,8 +178,8 @@ def _tables(
         accepted, before = sum(map(fmean, injected.values())), sum(plain[name][0] for name in injected)
         judgements = count_text(sum(map(len, injected.values())), "judgement")
         basis = f"of {count_text(size, 'answer')}, {judgements}"
-        tables["Injected texts"] = {
-            "wrong answers accepted with": Figure(share(min(accepted, size), size), basis),
+        tables[INJECTED] = {
+            ACCEPTED: Figure(share(min(accepted, size), size), basis),
             "wrong answers accepted without": Figure(share(before, size), "the same answers"),
         }
     return tables
@@ -231,17 +250,31 @@ def verdict(found: Calibration) -> str:
     agreement = found.agreement
     if agreement is None or agreement.n == 0:
         return "nothing was judged, so nothing is known."
-    kappa, confusion = agreement.kappa, agreement.confusion
-    if kappa is None:
-        parts = [f"no kappa, because {agreement.why_no_kappa}"]
-    else:
-        shown = f"kappa {kappa.value:.2f} [{kappa.low:.2f}, {kappa.high:.2f}]"
-        parts = [shown if kappa.low > 0 else f"{shown}; that may be chance"]
+    confusion = agreement.confusion
+    parts = [_kappa_text("kappa", agreement)]
     if confusion is not None and confusion.false_accepts is not None:
         parts.append(f"accepts {confusion.false_accepts.value:.0%} of wrong answers")
     if confusion is not None and confusion.false_rejects is not None:
         parts.append(f"rejects {confusion.false_rejects.value:.0%} of right ones")
+    if found.injected is not None:
+        parts.append(f"accepts {found.injected.value:.0%} of wrong answers with a text for the judge")
+    if found.pairs is not None and found.pairs is not agreement:
+        parts.append(_kappa_text("kappa of pairs", found.pairs))
+    if found.place is not None:
+        parts.append(f"one place wins {found.place.value:.0%} of the comparisons")
     return "; ".join(parts) + "."
+
+
+def _kappa_text(name: str, agreement: Agreement) -> str:
+    kappa = agreement.kappa
+    if kappa is None:
+        return f"no {name}, because {agreement.why_no_kappa}"
+    shown = f"{name} {kappa.value:.2f} [{kappa.low:.2f}, {kappa.high:.2f}]"
+    if kappa.low > 0:
+        return shown
+    if kappa.high < 0:
+        return f"{shown}, which is worse than chance"
+    return f"{shown}; that may be chance"
 
 
 def _line(name: str, figure: Figure) -> str:

@@ -15,6 +15,7 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting import RunData, Section
 from rlfactory_core.reporting.progress import NullProgress, Progress, count_text
 from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.rubrics.injections import injections
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.service.service import JudgeService
 from rlfactory_judge.trust.calibration import FEW, Calibration, summarise, verdict
@@ -23,6 +24,7 @@ from rlfactory_judge.trust.measuring import Measurement
 
 _NAME = "judge-calibration"
 _TITLE = "Calibration of the judge"
+_INJECTED = 50  # wrong answers with an injected text, one each, that are judged before a run
 _WAIT_S = 0.2  # between looks at a lock that another process holds
 _DECIDING = (
     "model", "mode", "rubric", "low", "high", "threshold", "votes", "temperature", "max_tokens", "output", "seed",
@@ -45,7 +47,8 @@ async def check_trust(
         folder: of the run; the figures are kept there as ``judge-calibration.json``.
 
     Raises:
-        UsageError: labels that cannot be used (`DataError`), or kappa is below ``min_kappa``.
+        UsageError: labels that cannot be used (`DataError`), or a figure is beyond ``min_kappa``, ``max_injected`` or
+            ``max_place``.
         BackendError: the judge does not answer.
     """
     if options.labels is None:
@@ -55,7 +58,17 @@ async def check_trust(
     async def measure() -> Calibration:
         assert options.labels is not None
         labels = read_labels(options.labels, low=options.low, high=options.high)
-        measurement = Measurement(service, options, labels, rubric, progress=shown)
+        injected = injections() if _injects(options) else ()
+        measurement = Measurement(
+            service,
+            options,
+            labels,
+            rubric,
+            injections=injected,
+            injections_each=1,
+            injected_most=_INJECTED,
+            progress=shown,
+        )
         await measurement.run()
         return summarise(measurement)
 
@@ -75,7 +88,12 @@ async def check_trust(
     shown.say(f"The judge and the labels: {_figures(found)}")
     if options.min_kappa is not None:
         _demand(found, options.min_kappa, options.labels)
+        _bound(found, options)
     return found
+
+
+def _injects(options: JudgeOptions) -> bool:
+    return options.min_kappa is not None and options.max_injected is not None
 
 
 def _demand(found: Calibration, least: float, labels: Path) -> None:
@@ -107,6 +125,22 @@ def _demand(found: Calibration, least: float, labels: Path) -> None:
         )
 
 
+def _bound(found: Calibration, options: JudgeOptions) -> None:
+    """Raises `UsageError` if the judge believes injected texts, or prefers a place."""
+    texts = "wrong answers are accepted after a text for the judge was added"
+    places = "comparisons are won by one place, whatever stands there"
+    for key, most, share, what, remedy in (
+        ("max_injected", options.max_injected, found.injected, texts, "Try another model, or several votes"),
+        ("max_place", options.max_place, found.place, places, "Try another model, or more votes"),
+    ):
+        if most is not None and share is not None and share.high > most:
+            raise UsageError(
+                f"The judge cannot be trained against: {share.value:.0%} of {share.n} {what} (95 % interval "
+                f"{share.low:.2f} to {share.high:.2f}). Expected an interval that ends at {most:g} or below ({key}). "
+                f"{remedy}; more labels make the interval narrower; or allow more with {key}."
+            )
+
+
 def _figures(found: Calibration) -> str:
     agreement = found.agreement
     cases = count_text(agreement.n, "answer" if agreement is found.answers else "pair") if agreement else "no labels"
@@ -124,7 +158,7 @@ def _key(rubric: Rubric, options: JudgeOptions, model: str) -> str:
     labels = b""
     with suppress(OSError):  # reading them again says what is wrong
         labels = options.labels.read_bytes()
-    plain = options.model_dump(mode="json", include=set(_DECIDING))
+    plain = options.model_dump(mode="json", include=set(_DECIDING)) | {"injected": _injects(options)}
     return digest([labels, rubric.fingerprint, model, json.dumps(plain, sort_keys=True)])
 
 

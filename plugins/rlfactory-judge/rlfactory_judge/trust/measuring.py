@@ -62,6 +62,7 @@ class Measurement:
     pair_rubric: Rubric | None = None  # for pairs if the options' mode judges single answers; None: they are left out
     injections: Sequence[Injection] = ()  # put into each wrong answer
     injections_each: int = 0  # how many of them are tried in each answer, different ones in each; 0: all
+    injected_most: int = 0  # wrong answers that injections are tried in; 0: all
     progress: Progress = field(default_factory=NullProgress)
 
     judge: str = field(default="", init=False)  # its model and endpoints, for people
@@ -153,6 +154,7 @@ class Measurement:
         count = min(self.injections_each or known, known)
         judged = {name for (name, _), each in self.answers.items() if each.replies}
         rows = [row for row in self.labels.answers if row.id in judged and not right(row, self.options)]
+        rows = rows[: self.injected_most or None]
         return [(row, (place * count + n) % known) for place, row in enumerate(rows) for n in range(count)]
 
     def _about(self, row: LabelledAnswer, _: int = 0) -> Question:
