@@ -110,7 +110,14 @@ def unknown_tool(name: str, known: Iterable[str]) -> str:
     return f"there is no tool {shown(name)}. {nearest(name, known)}"
 
 
-def _draft(name: str, schema: Mapping[str, Any]) -> Any:
+def schema_error(schema: Mapping[str, Any]) -> SchemaError | None:
+    """Why the schema is not valid in any draft, in the words of the draft that it names; None if it is."""
+    found = _find_draft(schema)
+    return found if isinstance(found, SchemaError) else None
+
+
+def _find_draft(schema: Mapping[str, Any]) -> Any:
+    """The draft in which the schema is valid, or the error."""
     named = isinstance(schema.get("$schema"), str)
     first = validator_for(schema, default=Draft202012Validator) if named else Draft202012Validator
     problem: SchemaError | None = None
@@ -122,10 +129,16 @@ def _draft(name: str, schema: Mapping[str, Any]) -> Any:
             problem = problem or error
         else:
             return draft
-    assert problem is not None
-    raise UsageError(
-        f"tool {name}: its parameters are not a JSON schema at {problem.json_path}: {problem.message}"
-    ) from problem
+    return problem
+
+
+def _draft(name: str, schema: Mapping[str, Any]) -> Any:
+    found = _find_draft(schema)
+    if isinstance(found, SchemaError):
+        raise UsageError(
+            f"tool {name}: its parameters are not a JSON schema at {found.json_path}: {found.message}"
+        ) from found
+    return found
 
 
 def _say(error: ValidationError) -> Iterator[str]:

@@ -114,7 +114,7 @@ def show(kind: str) -> dict[str, Any]:
         "half": {"content": [{"type": "text", "text": "half \ud83d"}]},
         "nothing": {"content": []},
         "error": {"content": [{"type": "text", "text": "no such city"}], "isError": True},
-        "invalid": {"content": "not a list"},
+        "invalid": {"content": [{"type": "image"}]},
     }
     return shown[kind]
 

@@ -11,7 +11,7 @@ import itertools
 import json
 import logging
 from base64 import b64decode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic_core import from_json
@@ -23,6 +23,7 @@ from rlfactory_mcp import compat
 from rlfactory_mcp.compat import RpcError
 
 _log = logging.getLogger(__name__)
+_FIELDS = {"content", "structuredContent", "isError", "_meta"}  # of a result
 _FIRST_NUMBER = 1_000_000_000  # the session counts its requests from zero
 
 
@@ -113,14 +114,14 @@ def _parse(line: bytes) -> Any:
 class SessionCalls:
     """As `PipeCalls`, in the SDK's session, for other transports."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: compat.Session) -> None:
         self._session = session
         self._tasks: set[asyncio.Task[Mapping[str, Any]]] = set()
         self._lost = False
 
     async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
         # In a task of its own, so that `lose` can cancel it: a session that ends leaves its callers waiting.
-        task = asyncio.ensure_future(compat.call_tool(self._session, name, arguments))
+        task = asyncio.ensure_future(self._session.call_tool(name, arguments))
         self._tasks.add(task)
         try:
             return await task
@@ -141,21 +142,30 @@ def render(result: Mapping[str, Any]) -> str:
     """The text of a ``tools/call`` result in its wire form.
 
     Text blocks are joined by line breaks. Images become their names, sound a short note. Structured content
-    is used only if there is no text, because servers send both for clients that know only one of them.
+    is used only if there is no text, because servers send both for clients that know only one of them. A result of
+    another form, such as a bare text, is read as it is meant; what is in no known field is shown as JSON.
 
     Raises:
         ToolError: the result reports a failure, whose text the error holds.
         ToolFailedError: it does not follow the protocol.
     """
     try:
-        blocks = [_block(block) for block in result.get("content", ())]
+        blocks = [_block(block) for block in _blocks(result) if block is not None]
     except (AttributeError, KeyError, TypeError) as error:
         raise ToolFailedError("the server's answer is not valid") from error
     structured = result.get("structuredContent")
     text = "\n".join(blocks) if blocks or structured is None else to_text(structured)
-    if result.get("isError"):
+    if str(result.get("isError")).lower() == "true":
         raise ToolError(text or "the tool failed and gave no reason")
     return text
+
+
+def _blocks(result: Mapping[str, Any]) -> Sequence[Any]:
+    content = result.get("content")
+    if content is None:
+        rest = {key: value for key, value in result.items() if key not in _FIELDS and value is not None}
+        return () if not rest or "structuredContent" in result else (rest["text"] if rest.keys() == {"text"} else rest,)
+    return content if isinstance(content, list) else (content,)
 
 
 def has_images(result: Mapping[str, Any]) -> bool:
@@ -164,10 +174,12 @@ def has_images(result: Mapping[str, Any]) -> bool:
     return isinstance(blocks, list) and any(isinstance(each, dict) and each.get("type") == "image" for each in blocks)
 
 
-def _block(block: Mapping[str, Any]) -> str:
+def _block(block: Any) -> str:
+    if not isinstance(block, Mapping):
+        return to_text(block)
     kind = block.get("type")
     if kind == "text":
-        return str(block["text"])
+        return "" if block["text"] is None else to_text(block["text"])
     if kind == "image":
         return _image(block)
     if kind == "audio":
@@ -177,7 +189,7 @@ def _block(block: Mapping[str, Any]) -> str:
         return f"[{about}]({block['uri']})"
     resource = block.get("resource", {})
     if "text" in resource:
-        return str(resource["text"])
+        return to_text(resource["text"])
     if "blob" in resource:
         mime = resource.get("mimeType", "unknown type")
         return f"[resource {resource.get('uri')}, {mime}, {_size(resource['blob'])}: not shown]"

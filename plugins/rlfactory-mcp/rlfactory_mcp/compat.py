@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from typing import Any, cast
 
+from pydantic import BaseModel, RootModel
+
 from rlfactory_core.errors import MissingExtraError
+from rlfactory_core.version import __version__
 
 _CONNECTION_CLOSED = -32000
 _CLOSED_MESSAGE = "Connection closed"  # the SDK's own message; servers use the same code for their errors
@@ -25,6 +30,7 @@ _INTERNAL = -32603
 # as the page of a proxy. No arguments of a call lead to them.
 _NO_MCP = {-32700, -32600, -32601}
 _CUT_S = 0.5  # to send the notification that a call was cancelled
+_VERSION_HEADER = "mcp-protocol-version"
 UNREACHABLE = -32098  # ours, in the range that JSON-RPC leaves free: an HTTP request failed
 
 
@@ -44,6 +50,7 @@ class Listing:
 
     identity: str  # the server's own name and version
     tools: tuple[ListedTool, ...]
+    problems: tuple[str, ...] = ()  # what was left out or read as something else, for the user
 
 
 class RpcError(Exception):
@@ -94,68 +101,119 @@ def _is_v1() -> bool:
     return hasattr(require_sdk(), "McpError")
 
 
-def session(read: Any, write: Any) -> AbstractAsyncContextManager[Any]:
-    """A client session over a pair of message streams; it has to be entered and left in the same task."""
-    from rlfactory_core.version import __version__
+class Session:
+    """The SDK's session, which does pings and the server's own requests; results are in their wire form.
 
-    mcp = require_sdk()
-    made = mcp.ClientSession(read, write, client_info=mcp.types.Implementation(name="rlfactory", version=__version__))
-    return cast("AbstractAsyncContextManager[Any]", made)
-
-
-async def introduce(session: Any) -> Listing:
-    """Do the handshake and read all pages of the list of tools."""
-    wire = _wire(await session.initialize())
-    info = wire["serverInfo"]
-    tools = await list_tools(session) if "tools" in wire["capabilities"] else ()
-    return Listing(f"{info['name']} {info['version']}", tuple(tools))
-
-
-async def list_tools(session: Any) -> list[ListedTool]:
-    """All pages of the list."""
-    tools: list[ListedTool] = []
-    cursor: str | None = None
-    while True:
-        params = None if cursor is None else require_sdk().types.PaginatedRequestParams(cursor=cursor)
-        page = _wire(await session.list_tools(params=params))
-        tools.extend(map(_listed, page["tools"]))
-        cursor = page.get("nextCursor")
-        if not cursor:
-            return tools
-
-
-def _listed(tool: Mapping[str, Any]) -> ListedTool:
-    hints = tool.get("annotations") or {}
-    harmless = bool(hints.get("readOnlyHint") or hints.get("idempotentHint"))
-    return ListedTool(tool["name"], tool.get("description") or "", tool["inputSchema"], harmless)
-
-
-async def call_tool(session: Any, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The result of ``tools/call`` in its wire form. If the call is cancelled, the server is told so.
-
-    The session's own ``call_tool`` is not used: it lists the tools again if a page left one out, and drops an answer
-    whose structured part does not fit the tool's output schema.
+    Requests of ours do not go through the SDK's models of results, which refuse a whole list for one odd field.
     """
-    try:
-        return await _send_call(session, name, arguments)
-    except Exception as error:
-        raise rpc_error(error) or error from error
+
+    def __init__(self, sdk: Any, dispatcher: Any) -> None:
+        self._sdk = sdk
+        self._dispatcher = dispatcher  # None in 1.x
+        self._options: dict[str, Any] = {}
+        self.problem = ""  # what is odd about the handshake
+
+    async def introduce(self) -> Mapping[str, Any]:
+        """Do the handshake; returns the server's answer."""
+        types = require_sdk().types
+        version = _latest_version()
+        info = {"name": "rlfactory", "version": __version__}
+        asked = {"protocolVersion": version, "capabilities": {}, "clientInfo": info}
+        answer = await self.request("initialize", asked)
+        said = answer.get("protocolVersion")
+        if isinstance(said, str) and said in _known_versions():
+            version = said
+        else:
+            self.problem = f"it speaks the protocol's version {said!r}, which is unknown; it is read as {version}"
+        if self._dispatcher is None:
+            await self._sdk.send_notification(types.ClientNotification(types.InitializedNotification()))
+            return answer
+        server = types.Implementation(name="server", version="")
+        self._sdk.adopt(
+            types.InitializeResult(
+                protocol_version=version, capabilities=types.ServerCapabilities(), server_info=server
+            )
+        )
+        self._options = {"headers": {_VERSION_HEADER: version}}
+        await self._sdk.send_notification(types.InitializedNotification())
+        return answer
+
+    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The result of a request. If it is cancelled, the server is told so.
+
+        Raises:
+            RpcError: the server answers with an error, or the connection is lost.
+        """
+        try:
+            if self._dispatcher is None:
+                return await self._request_v1(method, params)
+            options = dict(self._options) if self._options else {"cancel_on_abandon": False}
+            return cast("Mapping[str, Any]", await self._dispatcher.send_raw_request(method, dict(params), options))
+        except Exception as error:
+            raise rpc_error(error) or error from error
+
+    async def _request_v1(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        types = require_sdk().types
+        # 2.x tells the server about a cancelled call, 1.x leaves that to the caller. This attribute numbers requests.
+        number = getattr(self._sdk, "_request_id", None)
+        try:
+            answer = await self._sdk.send_request(_Request(method=method, params=dict(params)), _Result)
+            return cast("Mapping[str, Any]", answer.root)
+        except asyncio.CancelledError:
+            with suppress(Exception):
+                cut = types.CancelledNotification(params=types.CancelledNotificationParams(requestId=number))
+                await asyncio.wait_for(self._sdk.send_notification(types.ClientNotification(cut)), _CUT_S)
+            raise
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The result of ``tools/call``.
+
+        The SDK's own ``call_tool`` is not used: it lists the tools again if a page left one out, and drops an answer
+        whose structured part does not fit the tool's output schema.
+        """
+        return await self.request("tools/call", {"name": name, "arguments": dict(arguments)})
+
+    async def send_ping(self) -> None:
+        await self._sdk.send_ping()
 
 
-async def _send_call(session: Any, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    types = require_sdk().types
-    request = types.CallToolRequest(params=types.CallToolRequestParams(name=name, arguments=dict(arguments)))
-    if not _is_v1():
-        return _wire(await session.send_request(request, types.CallToolResult))
-    # 2.x tells the server about a cancelled call; 1.x leaves that to the caller. This attribute numbers its requests.
-    number = getattr(session, "_request_id", None)
-    try:
-        return _wire(await session.send_request(types.ClientRequest(request), types.CallToolResult))
-    except asyncio.CancelledError:
-        with suppress(Exception):
-            cut = types.CancelledNotification(params=types.CancelledNotificationParams(requestId=number))
-            await asyncio.wait_for(session.send_notification(types.ClientNotification(cut)), _CUT_S)
-        raise
+class _Request(BaseModel):
+    """For 1.x, which only writes it."""
+
+    method: str
+    params: dict[str, Any]
+
+
+class _Result(RootModel[dict[str, Any]]):
+    """For 1.x, any result."""
+
+
+@asynccontextmanager
+async def session(read: Any, write: Any) -> AsyncIterator[Session]:
+    """A session over a pair of message streams; it has to be entered and left in the same task."""
+    mcp = require_sdk()
+    info = mcp.types.Implementation(name="rlfactory", version=__version__)
+    if _is_v1():
+        dispatcher = None
+        made = mcp.ClientSession(read, write, client_info=info)
+    else:
+        dispatcher = import_module("mcp.shared.jsonrpc_dispatcher").JSONRPCDispatcher(read, write)
+        made = mcp.ClientSession(client_info=info, dispatcher=dispatcher)
+    async with made as sdk:
+        yield Session(sdk, dispatcher)
+
+
+def _known_versions() -> Sequence[str]:
+    """The versions that the SDK speaks after a handshake, oldest first."""
+    if _is_v1():
+        return cast("Sequence[str]", import_module("mcp.shared.version").SUPPORTED_PROTOCOL_VERSIONS)
+    return cast("Sequence[str]", import_module("mcp_types.version").HANDSHAKE_PROTOCOL_VERSIONS)
+
+
+def _latest_version() -> str:
+    if _is_v1():
+        return str(require_sdk().types.LATEST_PROTOCOL_VERSION)
+    return str(import_module("mcp_types.version").LATEST_HANDSHAKE_VERSION)
 
 
 def result_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -174,7 +232,9 @@ def result_of(message: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def rpc_error(error: BaseException) -> RpcError | None:
-    """The JSON-RPC error that an exception of the SDK stands for, if it is one."""
+    """The JSON-RPC error that an exception is, or one of the SDK stands for."""
+    if isinstance(error, RpcError):
+        return error
     mcp = require_sdk()
     if not isinstance(error, mcp.McpError if _is_v1() else mcp.MCPError):
         return None
@@ -191,8 +251,29 @@ def parse_message(line: bytes) -> Any:
 
     types = require_sdk().types
     if _is_v1():
-        return SessionMessage(types.JSONRPCMessage.model_validate_json(line))
-    return SessionMessage(types.jsonrpc_message_adapter.validate_json(line, by_name=False))
+        parse, parse_object = types.JSONRPCMessage.model_validate_json, types.JSONRPCMessage.model_validate
+    else:
+        adapter = types.jsonrpc_message_adapter
+        parse = partial(adapter.validate_json, by_name=False)
+        parse_object = partial(adapter.validate_python, by_name=False)
+    try:
+        return SessionMessage(parse(line))
+    except ValueError:  # nested too deeply for this parser, or not quite JSON-RPC
+        return SessionMessage(parse_object(_plain_message(line)))
+
+
+def _plain_message(line: bytes) -> Any:
+    """A message without what is null in it, and with its version."""
+    try:
+        found = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    kept = {key: value for key, value in found.items() if value is not None}
+    if kept.keys().isdisjoint({"method", "result", "error"}):
+        raise ValueError("not a message")
+    return {**kept, "jsonrpc": "2.0"}
 
 
 def message_bytes(message: Any) -> bytes:
@@ -228,8 +309,3 @@ def sse(url: str, make_client: Any) -> AbstractAsyncContextManager[Any]:
     from mcp.client.sse import sse_client
 
     return cast("AbstractAsyncContextManager[Any]", sse_client(url, httpx_client_factory=make_client))
-
-
-def _wire(model: Any) -> dict[str, Any]:
-    dumped: dict[str, Any] = model.model_dump(by_alias=True, mode="json", exclude_none=True)
-    return dumped

@@ -24,6 +24,7 @@ from rlfactory_mcp.compat import Listing, RpcError
 from rlfactory_mcp.config import ServerConfig
 from rlfactory_mcp.http import open_sse, open_streamable_http
 from rlfactory_mcp.link import LastWords, LinkRequest, RefusedError, explain, in_words, leaves
+from rlfactory_mcp.listing import introduce, list_tools
 from rlfactory_mcp.stdio import open_stdio
 
 _log = logging.getLogger(__name__)
@@ -219,7 +220,7 @@ class Connection:
             async with _OPENERS[kind](LinkRequest(self._server, life.over, life.last_words)) as link:
                 life.kill = link.kill
                 async with compat.session(link.read, link.write) as session:
-                    listing = await compat.introduce(session)
+                    listing = await introduce(session)
                     scope.deadline = math.inf
                     started = True
                     life.session = session
@@ -249,6 +250,6 @@ class Connection:
 async def _offers(life: _Life, tool: str) -> bool:
     """Whether the server still lists a tool that it does not know in a call."""
     try:
-        return tool in {each.name for each in await compat.list_tools(life.session)}
+        return tool in {each.name for each in await list_tools(life.session, [])}
     except Exception:  # noqa: BLE001 the boundary to the SDK; the error stays what it was
         return True

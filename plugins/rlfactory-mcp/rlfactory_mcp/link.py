@@ -9,12 +9,18 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
+import anyio
+
 from rlfactory_mcp import compat
 from rlfactory_mcp.calls import PipeCalls
 from rlfactory_mcp.config import ServerConfig
 
 _LINES = 40
+_PRINTED = 10
 _LINE_CHARS = 400
+
+
+_CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
 
 
 class RefusedError(ConnectionError):
@@ -22,17 +28,21 @@ class RefusedError(ConnectionError):
 
 
 class LastWords:
-    """The end of a server's stderr and how its process ended, for error messages."""
+    """The end of a server's stderr, what it printed in place of messages, and how its process ended, for errors."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=_LINES)
         self._open = ""
+        self.printed: deque[str] = deque(maxlen=_PRINTED)  # on stdout, where only messages belong
         self.ending = ""  # such as "it ended with exit code 1"
 
     def add(self, text: str) -> None:
         *lines, last = (self._open + text).split("\n")
         self._lines.extend(line.rstrip()[:_LINE_CHARS] for line in lines)
         self._open = last[:_LINE_CHARS]
+
+    def add_printed(self, line: bytes) -> None:
+        self.printed.append(line[:_LINE_CHARS].decode("utf-8", "replace").rstrip())
 
     def __str__(self) -> str:
         return "\n".join(line for line in (*self._lines, self._open) if line)
@@ -68,6 +78,9 @@ def explain(server: ServerConfig, error: Exception | None, last_words: LastWords
     else:
         address = urlsplit(server.url)
         lines.append(f"Address: {address.scheme}://{address.hostname}:{address.port or ''}{address.path}")
+    if last_words.printed:
+        lines.append("It printed to stdout, where only messages of the protocol belong:")
+        lines.extend(f"    {line}" for line in last_words.printed)
     if written := str(last_words):
         lines.append("The end of its stderr:")
         lines.extend(f"    {line}" for line in written.splitlines())
@@ -101,6 +114,8 @@ def _reason(server: ServerConfig, error: Exception | None, last_words: LastWords
         missing = "folder" if leaf.filename == server.cwd else "program"
         inside = " ('args' holds the arguments, and not 'command')" if " " in server.command else ""
         return f"there is no {missing} {leaf.filename!r}{inside}"
-    if last_words.ending and not isinstance(leaf, TimeoutError):
+    answer = None if leaf is None else compat.rpc_error(leaf)
+    lost = leaf is None or isinstance(leaf, (OSError, *_CLOSED)) or (answer is not None and answer.connection_lost)
+    if last_words.ending and lost and not isinstance(leaf, TimeoutError):
         return last_words.ending
     return "the connection was closed" if leaf is None else in_words(leaf)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 import uuid
 from collections import deque
@@ -14,6 +15,8 @@ from rlfactory_core.utils.cpu import usable_cores
 from rlfactory_mcp.compat import Listing
 from rlfactory_mcp.config import ServerConfig
 from rlfactory_mcp.connection import Connection
+
+_log = logging.getLogger(__name__)
 
 _RESTART_WAIT_S = 5.0
 
@@ -138,7 +141,11 @@ class LocalServers:
                 raise failure
         if failures:
             raise BackendError("\n\n".join(map(str, failures)))
-        return {name: outcome for name, outcome in zip(starts, outcomes, strict=True) if isinstance(outcome, Listing)}
+        listings = {each: found for each, found in zip(starts, outcomes, strict=True) if isinstance(found, Listing)}
+        for name, listing in listings.items():
+            for problem in listing.problems:
+                _log.warning("MCP server %s: %s", name, problem)
+        return listings
 
     async def _look_at(self, config: ServerConfig) -> Listing:
         """Start and end a server once to learn what it offers; each trajectory will start its own."""

@@ -72,7 +72,7 @@ class McpSource:
         # Versions come from the configuration before expansion: without secrets, and the same on every machine.
         chosen = choose_tools(self._configs, listings, taken)
         if not chosen:
-            raise UsageError(f"None of the MCP servers offers a tool: {', '.join(listings)}.")
+            raise UsageError(_no_tools(listings))
         return tuple(McpTool(tool, self._servers) for tool in chosen)
 
     async def close(self) -> None:
@@ -144,10 +144,15 @@ async def _try(config: ServerConfig) -> Listing | str:
         finally:
             await servers.close()
         if not choose_tools([config], listings, ()):
-            return "It offers no tool."
+            return _no_tools(listings)
     except (UsageError, BackendError) as error:
         return str(error)
     return listings[config.name]
+
+
+def _no_tools(listings: Mapping[str, Listing]) -> str:
+    said = [f"{name}: {problem}" for name, listing in listings.items() for problem in listing.problems]
+    return "\n".join([f"None of the MCP servers offers a tool: {', '.join(listings)}.", *said])
 
 
 class McpTool(ServerTool):

@@ -97,22 +97,25 @@ async def _read_messages(process: Process, deliver: Any, calls: PipeCalls, reque
             for line in tail:
                 whole = b"".join(parts)
                 if not calls.take(whole):
-                    await _deliver_line(whole, deliver, request.server.name)
+                    await _deliver_line(whole, deliver, request)
                 parts, size = [line], len(line)
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         pass  # the session ended first
     finally:
+        if parts and parts[-1].strip():
+            request.last_words.add_printed(b"".join(parts))  # a line without an end
         request.over.set()
         deliver.close()
 
 
-async def _deliver_line(line: bytes, deliver: Any, server: str) -> None:
+async def _deliver_line(line: bytes, deliver: Any, request: LinkRequest) -> None:
     if not line.strip():
         return
     try:
         message = compat.parse_message(line)
     except ValueError:
-        _log.debug("MCP server %s wrote a line to stdout that is no message (%d bytes)", server, len(line))
+        _log.debug("MCP server %s wrote a line to stdout that is no message", request.server.name)
+        request.last_words.add_printed(line)
         return
     await deliver.send(message)
 

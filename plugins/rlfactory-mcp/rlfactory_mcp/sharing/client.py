@@ -123,7 +123,9 @@ class RemoteServers:
         """See `LocalServers.open`; all processes of the group get the same answer."""
         answer = await (await self._connect()).request("open")
         return {
-            name: Listing(item["identity"], tuple(ListedTool(**tool) for tool in item["tools"]))
+            name: Listing(
+                item["identity"], tuple(ListedTool(**tool) for tool in item["tools"]), tuple(item["problems"])
+            )
             for name, item in answer.items()
         }
 

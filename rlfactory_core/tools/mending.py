@@ -1,0 +1,182 @@
+"""Reads schemas of arguments that others wrote, and that are not quite JSON schema.
+
+A server writes one slip, such as ``"required": null`` or ``"type": "date"``, into one schema, and all else is right. So
+what is plain is read as it is meant, and a keyword that no draft accepts is left out and named. Only a schema that
+cannot be one of an arguments object is refused, with its tool.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlfactory_core.errors import UsageError
+from rlfactory_core.tools.validation import schema_error
+from rlfactory_core.utils.display import shortened
+from rlfactory_core.utils.json_types import JSON_TYPES
+
+MAX_DEPTH = 64  # of a schema; the model's arguments may not be nested deeper either
+_MAX_CHANGES = 40  # a schema with more is something else
+_TYPES = {"string", "integer", "number", "boolean", "array", "object", "null"}
+_OTHER_TYPES = {
+    **dict.fromkeys(("text", "char", "date", "time", "datetime", "date-time", "uuid", "uri", "url", "email"), "string"),
+    **dict.fromkeys(("int32", "int64", "long", "short"), "integer"),
+    **dict.fromkeys(("double", "decimal", "float32", "float64"), "number"),
+    "tuple": "array", "set": "array", "map": "object", "none": "null",
+}  # fmt: skip # in lower case, beside Python's
+_ANY = {"any", "mixed", "unknown", ""}
+_VALUES = {"default", "const", "examples", "example"}  # null is a value there
+_BY_NAME = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
+_ONE = {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "additionalItems"}
+_SEVERAL = {"anyOf", "oneOf", "allOf", "prefixItems"}
+_TEXTS = {"$ref", "$id", "id", "$schema", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "pattern"}
+_DRAFT_3 = "draft-03"  # has another `required`, and accepts almost everything
+
+
+@dataclass(frozen=True, slots=True)
+class MendedSchema:
+    """A schema of an arguments object that is valid in one of the drafts."""
+
+    schema: Mapping[str, Any]
+    changes: tuple[str, ...]  # what was left out or read as something else, with its place
+
+
+def mended(given: object) -> MendedSchema:
+    """The schema as it is meant; none at all is that of a tool without arguments.
+
+    Raises:
+        UsageError: it cannot be one of an arguments object; the message says why, without the tool's name.
+    """
+    if isinstance(given, str):
+        text = given
+        try:
+            given = json.loads(text)
+        except (ValueError, RecursionError):
+            raise UsageError(f"it is the text {shortened(text, 40)!r}, expected an object") from None
+    given = {} if given is None or given is True else given
+    if not isinstance(given, Mapping):
+        raise UsageError(f"it is {shortened(json.dumps(given), 40)}, expected an object")
+    changes: list[str] = []
+    schema = dict(given) if _DRAFT_3 in str(given.get("$schema")) else _Cleaner(changes).schema(given, "", 0)
+    kinds = schema.get("type", "object")
+    if "object" not in ([kinds] if isinstance(kinds, str) else kinds):
+        raise UsageError(f"its type is {shortened(json.dumps(kinds), 40)}, and arguments are an object")
+    schema = _valid({"type": "object"} | schema | {"type": "object"}, changes)
+    if not _is_elsewhere(schema):
+        schema.setdefault("properties", {})
+    return MendedSchema(schema, tuple(changes))
+
+
+def _is_elsewhere(schema: Mapping[str, Any]) -> bool:
+    return not schema.keys().isdisjoint({"$ref", *_SEVERAL})
+
+
+def _valid(schema: dict[str, Any], changes: list[str]) -> dict[str, Any]:
+    """The schema without what no draft accepts."""
+    while (error := schema_error(schema)) is not None:
+        path = list(error.path)
+        if not path or len(changes) >= _MAX_CHANGES:
+            raise UsageError(f"it is not a JSON schema: {shortened(error.message, 200)}")
+        holder: Any = schema
+        for key in path[:-1]:
+            holder = holder[key]
+        changes.append(f"{_place(path)} is left out ({shortened(error.message, 100)})")
+        if len(path) > 1 and path[-2] in _BY_NAME:
+            holder[path[-1]] = {}  # the name stays
+        else:
+            del holder[path[-1]]
+    return schema
+
+
+def _place(path: list[Any]) -> str:
+    return ".".join(map(str, path))
+
+
+@dataclass(frozen=True, slots=True)
+class _Cleaner:
+    """Copies a schema, and reads its slips as they are meant."""
+
+    changes: list[str]
+
+    def schema(self, given: Mapping[str, Any], at: str, level: int) -> dict[str, Any]:
+        if level > MAX_DEPTH:
+            raise UsageError(f"it is nested deeper than {MAX_DEPTH} levels")
+        found = {
+            str(keyword): value
+            for keyword, item in given.items()
+            for value in self._value(str(keyword), item, f"{at}.{keyword}".lstrip("."), level)
+        }
+        self._required(found, given, at)
+        return found
+
+    def _value(self, keyword: str, given: Any, at: str, level: int) -> Iterator[Any]:
+        """The keyword's value, or nothing for one that is left out."""
+        if keyword in _VALUES:
+            yield given
+        elif given is None:
+            return  # as if it were not there
+        elif keyword == "type":
+            kind = self._type(given, at)
+            if kind:
+                yield kind
+        elif keyword in _BY_NAME and isinstance(given, Mapping):
+            yield {str(name): self._part(item, f"{at}.{name}", level) for name, item in given.items()}
+        elif keyword in _ONE and not isinstance(given, list):
+            yield self._part(given, at, level)
+        elif keyword in _SEVERAL | _ONE and isinstance(given, list):
+            yield [self._part(item, f"{at}.{number}", level) for number, item in enumerate(given) if item is not None]
+        elif keyword in _TEXTS and not isinstance(given, str):
+            self.changes.append(f"{at} is left out: it is {shortened(json.dumps(given), 40)}, expected a text")
+        elif keyword == "enum" and given == []:
+            self.changes.append(f"{at} is left out: it allows no value")
+        else:
+            yield given
+
+    def _part(self, given: Any, at: str, level: int) -> Any:
+        """A schema within another one."""
+        if isinstance(given, Mapping):
+            return self.schema(given, at, level + 1)
+        if given is None:
+            return {}
+        if isinstance(given, str):
+            if given.lower() in ("true", "false"):
+                return given.lower() == "true"
+            kind = self._type(given, at)
+            return {"type": kind} if kind else {}
+        return given
+
+    def _type(self, given: Any, at: str) -> Any:
+        """The type with JSON schema's name, or a list of such; nothing if no type is meant or known."""
+        if isinstance(given, list):
+            kinds = [kind for item in given for kind in [self._type(item, at)] if kind]
+            return kinds[0] if len(kinds) == 1 else list(dict.fromkeys(map(str, kinds)))
+        if given is None:
+            return ""
+        name = str(given).lower()
+        kind = name if name in _TYPES else JSON_TYPES.get(name) or _OTHER_TYPES.get(name, "")
+        if not kind and name not in _ANY:
+            self.changes.append(f"{at} is left out: there is no type {shortened(json.dumps(given), 40)}")
+        return kind
+
+    def _required(self, found: dict[str, Any], given: Mapping[str, Any], at: str) -> None:
+        """Make it a list of names; a property that says it of itself is meant as in draft 3."""
+        written = found.get("required", [])
+        names = [written] if isinstance(written, str) else written if isinstance(written, list) else []
+        if written is True and not at:
+            self.changes.append("required is left out: it is true, expected a list of names")
+        elif not isinstance(written, (str, list, bool)):
+            return  # no draft accepts it
+        properties = given.get("properties")
+        for name, item in properties.items() if isinstance(properties, Mapping) else ():
+            if isinstance(item, Mapping) and item.get("required") is True:
+                names = [*names, str(name)]
+        wrong = [name for name in names if not isinstance(name, str)]
+        if wrong:
+            self.changes.append(f"{at}.required is read without {shortened(json.dumps(wrong), 40)}".lstrip("."))
+        names = list(dict.fromkeys(name for name in names if isinstance(name, str)))
+        if names:
+            found["required"] = names
+        elif written != []:
+            found.pop("required")
