@@ -8,8 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 from rlfactory_core.clients.base import ChatClient
+from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.protocols import ChatFormat, Sampler
-from rlfactory_core.types import Message, SamplingParams, ToolSpec
+from rlfactory_core.types import Message, SampledTokens, SamplingParams, ToolSpec
+from rlfactory_core.utils.seeds import derive_seed
 
 _UNTHOUGHT = re.compile(r"^.*?(</think>|\[/THINK\])", re.DOTALL)
 
@@ -26,6 +28,7 @@ class Sampled:
     prompt_tokens: int = 0
     sampled_tokens: int = 0
     versions: tuple[int, ...] = ()
+    unsampled: tuple[int, ...] = ()  # what ends the turn in the next context, if a stop text ended the sampling
 
 
 class GatewayModel(Protocol):
@@ -40,6 +43,14 @@ class GatewayModel(Protocol):
 
     def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
 
+    def opening_ids(self, ids: Sequence[int], opening: str) -> tuple[int, ...]:
+        """The ids of a text with which the answer begins, after the ids of a prompt.
+
+        Raises:
+            ChatFormatError: answers of this model cannot be begun.
+        """
+        ...
+
     async def sample(
         self,
         ids: Sequence[int],
@@ -50,12 +61,18 @@ class GatewayModel(Protocol):
     ) -> Sampled | None:
         """The next answer; None if the conversation exceeds the model's context.
 
+        Args:
+            ids: of the messages. If the last one is the assistant's, they end with its `opening_ids`, and the answer
+                is what follows it.
+
         Raises:
             BackendError: the model's server does not answer.
         """
         ...
 
     def token_texts(self, ids: Sequence[int]) -> list[str]: ...
+
+    def text(self, ids: Sequence[int]) -> str: ...
 
     async def release(self, session: str) -> None: ...
 
@@ -78,14 +95,14 @@ class TokenModel:
         params: SamplingParams,
         session: str,
     ) -> Sampled | None:
-        sampled = await self._sampler.sample(ids, params, session=session)
-        if len(sampled.token_ids) != len(sampled.logprobs):
-            raise ValueError(
-                f"the sampler gave {len(sampled.token_ids)} ids and {len(sampled.logprobs)} log-probs; "
-                "each sampled id needs its own."
-            )
+        sampled = await self._until_stop(ids, params, session)
+        opening = messages[-1].content if messages and messages[-1].role == "assistant" else ""
+        message = read_turn(self._chat, (*self._opened(ids, opening), *sampled.token_ids), tools)
+        if opening:
+            message = replace(message, content=_after(opening, message.content))
+        unsampled = () if self._has_end(sampled) else self._chat.stop_token_ids[:1]
         return Sampled(
-            read_turn(self._chat, sampled.token_ids, tools),
+            message,
             sampled.finish,
             sampled.token_ids,
             sampled.logprobs,
@@ -93,10 +110,103 @@ class TokenModel:
             len(ids),
             len(sampled.token_ids),
             sampled.versions,
+            unsampled,
         )
+
+    def opening_ids(self, ids: Sequence[int], opening: str) -> tuple[int, ...]:
+        thinking = _OPEN_THINKING.search(self.text(ids[-_TAIL:]))
+        closed = self._chat.encode(f"</{thinking[1]}>\n\n") if thinking else ()
+        return (*closed, *self._chat.encode(opening))
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
         return [self._chat.decode([each]) for each in ids]
+
+    def text(self, ids: Sequence[int]) -> str:
+        return self._chat.decode(ids)
+
+    def _opened(self, ids: Sequence[int], opening: str) -> tuple[int, ...]:
+        """The ids of an answer's beginning, at the end of the prompt's; with the end of the thinking before it."""
+        own = self._chat.encode(opening) if opening else ()
+        closed = _CLOSED_THINKING.search(self.text(ids[: len(ids) - len(own)][-_TAIL:])) if own else None
+        return (*self._chat.encode(closed[0]), *own) if closed else own
+
+    def _has_end(self, sampled: SampledTokens) -> bool:
+        return sampled.finish != "stop" or sampled.token_ids[-1:] == () or sampled.token_ids[-1] in self.stop_token_ids
+
+    async def _until_stop(self, ids: Sequence[int], params: SamplingParams, session: str) -> SampledTokens:
+        """The turn, which ends with the token that completes one of the stop texts.
+
+        The samplers know no texts. So the turn is sampled in pieces, each twice as long as the one before it, and cut
+        where the text is complete. Each piece has a seed of its own.
+        """
+        if not params.stop:
+            return _checked(await self._sampler.sample(ids, params, session=session))
+        found, room, piece = SampledTokens((), (), "length"), params.max_tokens, _FIRST_PIECE
+        while True:
+            number = len(found.token_ids)
+            asked = replace(params, max_tokens=min(piece, room - number), stop=())
+            if number:
+                asked = replace(asked, seed=derive_seed(params.seed, "piece", number))
+            found = _together(
+                found, _checked(await self._sampler.sample((*ids, *found.token_ids), asked, session=session))
+            )
+            if (end := self._stopped(found.token_ids, number, params.stop)) is not None:
+                return _cut(found, end)
+            if found.finish == "stop" or len(found.token_ids) >= room or len(found.token_ids) == number:
+                return found
+            piece *= 2
+
+    def _stopped(self, ids: Sequence[int], known: int, stop: Sequence[str]) -> int | None:
+        """How many ids there are when one of the texts is complete; None if none is.
+
+        Args:
+            known: so many ids do not have one.
+        """
+        if not any(text in self.text(ids) for text in stop):
+            return None
+        ends = (end for end in range(known + 1, len(ids) + 1) if any(text in self.text(ids[:end]) for text in stop))
+        return next(ends, None)
+
+
+_TAIL = 24  # ids, in which a template opens or closes the thinking
+_OPEN_THINKING = re.compile(r"<(think[^<>]*)>\s*$")
+_CLOSED_THINKING = re.compile(r"</think[^<>]*>\s*$")
+_FIRST_PIECE = 32  # tokens
+
+
+def _checked(sampled: SampledTokens) -> SampledTokens:
+    if len(sampled.token_ids) != len(sampled.logprobs):
+        raise ValueError(
+            f"the sampler gave {len(sampled.token_ids)} ids and {len(sampled.logprobs)} log-probs; "
+            "each sampled id needs its own."
+        )
+    return sampled
+
+
+def _together(first: SampledTokens, second: SampledTokens) -> SampledTokens:
+    if not first.token_ids:
+        return second
+    own = [each.versions or (each.version,) * len(each.token_ids) for each in (first, second)]
+    return SampledTokens(
+        (*first.token_ids, *second.token_ids),
+        (*first.logprobs, *second.logprobs),
+        second.finish,
+        first.version,
+        (*own[0], *own[1]) if len({*own[0], *own[1]}) > 1 else (),
+    )
+
+
+def _cut(sampled: SampledTokens, end: int) -> SampledTokens:
+    versions = sampled.versions[:end]
+    return SampledTokens(sampled.token_ids[:end], sampled.logprobs[:end], "stop", sampled.version, versions)
+
+
+def _after(opening: str, content: str) -> str:
+    """A text without its beginning; parsers strip white space at its ends."""
+    for begun in (opening, opening.lstrip(), opening.strip()):
+        if content.startswith(begun):
+            return content[len(begun) :]
+    return content
 
 
 class ClientModel:
@@ -114,6 +224,12 @@ class ClientModel:
     def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return ()
 
+    def opening_ids(self, ids: Sequence[int], opening: str) -> tuple[int, ...]:
+        raise ChatFormatError(
+            f"The last message is the assistant's, {opening!r:.80}. A model behind a server does not continue it: end "
+            "with a message of the user or of a tool."
+        )
+
     async def sample(
         self,
         ids: Sequence[int],
@@ -129,6 +245,9 @@ class ClientModel:
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
         return []
+
+    def text(self, ids: Sequence[int]) -> str:
+        return ""
 
     async def release(self, session: str) -> None:
         """The client has no sessions."""

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
-from rlfactory_agents.rows import REPEATED, End, Key, Place, RowState, message_key, place, tools_key
+from rlfactory_agents.forks import LATE_SYSTEM, REPEATED
+from rlfactory_agents.keys import Key, rejoined
+from rlfactory_agents.past import joined
+from rlfactory_agents.rows import End, Place, RowState, place, tools_key
 from rlfactory_core.errors import BackendError, ChatFormatError
 from rlfactory_core.gateway.models import GatewayModel, Sampled
 from rlfactory_core.rollout import Episode
@@ -35,11 +38,17 @@ class _Pending:
 class Conversation:
     """Everything that one agent says to the model; several requests may be answered at once.
 
-    A limit that is reached refuses the request and every later one; `stop` then has the reason.
+    A limit that is reached refuses the request; `stop` then has the reason. A full context or too many rows refuse only
+    this conversation with the model: `stop` is None again once another request is taken.
+
+    Args:
+        limited: called with the reason when a limit has refused a request, and with None when one is taken after that.
     """
 
-    def __init__(self, episode: Episode, model: GatewayModel) -> None:
-        self._episode, self._model = episode, model
+    def __init__(
+        self, episode: Episode, model: GatewayModel, limited: Callable[[StopReason | None], None] = lambda _: None
+    ) -> None:
+        self._episode, self._model, self._limited = episode, model, limited
         self._rows: list[RowState] = []
         self._turns: list[tuple[int, Turn]] = []  # with their numbers
         self._requests = 0  # with an answer, or being answered
@@ -67,8 +76,19 @@ class Conversation:
             RequestError: a limit is reached, the chat template does not take the conversation, or the model's server
                 does not answer.
         """
+        request = replace(request, messages=rejoined(request.messages))
         self._overridden.update(request.overridden)
         return tuple(await gather_all(self._answer(request, number) for number in range(request.n)))
+
+    def count(self, request: ModelRequest) -> int:
+        """The number of tokens of a request's prompt.
+
+        Raises:
+            RequestError: nobody knows it, or the chat template does not take the conversation.
+        """
+        if not self._model.has_ids:
+            raise RequestError("The model is behind a server, and its tokens are not known here.", 501, "not_supported")
+        return len(self._prompt(request))
 
     async def close(self) -> None:
         """The agent has ended: refuse further requests, and release the sampler's caches."""
@@ -103,42 +123,79 @@ class Conversation:
 
     def _begin(self, request: ModelRequest, number: int) -> _Pending:
         """Find the request's place, and hold it, so that a concurrent request takes another."""
-        keys, offered = [message_key(each) for each in request.messages], tools_key(request.tools)
-        found = place(self._rows, request.messages, keys, offered)
+        messages = request.messages[:-1] if request.opening else request.messages
+        keys, offered = [Key.of(each) for each in messages], tools_key(request.tools)
+        found = place(self._rows, messages, keys, offered)
         if number:  # the second answer to one request
             found = replace(found, fork=REPEATED)
-        try:
-            row, context = self._enter(request, found, keys, offered)
-        except ChatFormatError as error:
-            raise RequestError(f"{error}") from error
+        row, context, found = self._enter(request, found, keys, offered)
         if self._model.has_ids and len(row.ids) + len(context) >= self._episode.limits.max_tokens:
             raise self._full()
         if row not in self._rows:
             if len(self._rows) >= MAX_ROWS:
-                self.stop = self.stop or StopReason.MAX_ROWS
-                raise RequestError(
+                raise self._refused(
+                    StopReason.MAX_ROWS,
                     f"This attempt has {MAX_ROWS} separate conversations, which is the most: its agent edits its "
                     "history again and again.",
-                    code="row_limit",
+                    "row_limit",
                 )
             self._rows.append(row)
         row.busy = True
         self._requests += 1
+        if self.stop is not None:
+            self.stop = None
+            self._limited(None)
         self.tools = self.tools or request.tools
         return _Pending(row, context, found.fork, self._requests - 1, keys)
 
     def _enter(
         self, request: ModelRequest, found: Place, keys: Sequence[Key], offered: str
-    ) -> tuple[RowState, tuple[int, ...]]:
-        """The row of a request, and the ids that it appends to the row."""
-        if found.row is not None and found.end is not None:
-            new = self._model.observation_ids(request.messages[found.end.messages :])
-            if not found.fork:
-                return found.row, new
-            context = (*found.row.ids[: found.end.tokens], *new)
-        else:
-            context = self._model.prompt_ids(request.messages, request.tools)
-        return RowState(len(self._rows), offered, len(keys), list(keys)), context
+    ) -> tuple[RowState, tuple[int, ...], Place]:
+        """The row of a request, the ids that it appends to the row, and where it is."""
+        new = RowState(len(self._rows), offered, len(keys), list(keys))
+        if found.row is None or found.end is None:
+            return new, self._prompt(request), found
+        added = request.messages[found.end.messages :]
+        before = found.row.ids[: found.end.tokens]
+        try:
+            context = self._with_opening(request, (*found.end.unsampled, *self._observation(added)), before)
+        except ChatFormatError:  # such messages can only be rendered with the whole conversation
+            return new, self._prompt(request), Place(None, None, found.fork or LATE_SYSTEM)
+        if not found.fork:
+            return found.row, context, found
+        return new, (*before, *context), found
+
+    def _prompt(self, request: ModelRequest) -> tuple[int, ...]:
+        """The ids of a request that is rendered whole."""
+        messages = request.messages[:-1] if request.opening else request.messages
+        try:
+            ids = self._model.prompt_ids(messages, request.tools)
+            self._check_systems(messages[1:], ids)
+            return self._with_opening(request, ids, ())
+        except ChatFormatError as error:
+            raise RequestError(f"{error}") from error
+
+    def _observation(self, messages: Sequence[Message]) -> tuple[int, ...]:
+        ids = self._model.observation_ids([each for each in messages if each.role != "assistant"])
+        self._check_systems(messages, ids)
+        return ids
+
+    def _with_opening(self, request: ModelRequest, ids: tuple[int, ...], before: Sequence[int]) -> tuple[int, ...]:
+        return (*ids, *self._model.opening_ids((*before, *ids), request.opening)) if request.opening else ids
+
+    def _check_systems(self, messages: Sequence[Message], ids: Sequence[int]) -> None:
+        """Some templates leave out a system message that is not the conversation's first message.
+
+        Raises:
+            ChatFormatError: this one does.
+        """
+        texts = [each.content.strip() for each in messages if each.role == "system"]
+        shown = self._model.text(ids) if texts and self._model.has_ids else ""
+        if lost := [text for text in texts if shown and text not in shown]:
+            raise ChatFormatError(
+                f"The model's chat template does not write this system message after others: {lost[0]!r:.80}. Send it "
+                "as the first message, or as one of the user."
+            )
 
     def _record(self, request: ModelRequest, pending: _Pending, sampled: Sampled, seconds: float) -> ModelAnswer:
         row, number = pending.row, pending.number
@@ -158,9 +215,10 @@ class Conversation:
         self._turns.append((number, turn))
         self._calls += len(message.tool_calls)
         given = _as_given(message, request.stop)
+        whole = joined(request.messages[-1], given) if request.opening else given
         row.ids += [*pending.context, *sampled.token_ids]
-        row.keys = [*pending.keys, message_key(given)]
-        row.ends.append(End(len(row.keys), len(row.ids), sampled.finish == "stop"))
+        row.keys = [*pending.keys, Key.of(whole)]
+        row.ends.append(End(len(row.keys), len(row.ids), sampled.finish == "stop", sampled.unsampled))
         texts = self._model.token_texts(sampled.token_ids)
         return ModelAnswer(
             given,
@@ -174,7 +232,9 @@ class Conversation:
         room = self._episode.limits.max_tokens - (used if self._model.has_ids else 0)
         params = self._episode.sampling(number, room, self._model.stop_token_ids)
         most = request.max_tokens
-        return params if most is None else replace(params, max_tokens=max(1, min(most, params.max_tokens)))
+        if most is not None and most > self._episode.limits.max_turn_tokens:
+            self._overridden["max_tokens"] += 1
+        return replace(params, stop=request.stop, max_tokens=min(most or params.max_tokens, params.max_tokens))
 
     async def _make_room(self, row: RowState) -> None:
         """Release the caches of rows that nobody waits for. One that goes on later is computed again."""
@@ -197,24 +257,31 @@ class Conversation:
         if self._closed:
             raise _ended()
         if self._requests >= limits.max_turns:
-            self.stop = self.stop or StopReason.MAX_TURNS
-            raise RequestError(
-                f"This attempt has had its {limits.max_turns} turns (rollout.max_turns).", code="turn_limit"
+            raise self._refused(
+                StopReason.MAX_TURNS,
+                f"This attempt has had its {limits.max_turns} turns (rollout.max_turns).",
+                "turn_limit",
             )
         if self._calls > limits.max_tool_calls:
-            self.stop = self.stop or StopReason.TOOL_BUDGET
-            raise RequestError(
+            raise self._refused(
+                StopReason.TOOL_BUDGET,
                 f"This attempt has made more than {limits.max_tool_calls} tool calls (rollout.max_tool_calls).",
-                code="tool_call_limit",
+                "tool_call_limit",
             )
 
     def _full(self) -> RequestError:
-        self.stop = self.stop or StopReason.LENGTH
-        return RequestError(
+        return self._refused(
+            StopReason.LENGTH,
             f"The conversation fills the context of {self._episode.limits.max_tokens} tokens (rollout.max_tokens). "
             "maximum context length exceeded.",
-            code="context_length_exceeded",
+            "context_length_exceeded",
         )
+
+    def _refused(self, stop: StopReason, message: str, code: str) -> RequestError:
+        """A limit is reached."""
+        self.stop = self.stop or stop
+        self._limited(self.stop)
+        return RequestError(message, code=code)
 
 
 def _ended() -> RequestError:

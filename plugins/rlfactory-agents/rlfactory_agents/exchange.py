@@ -14,10 +14,13 @@ class ModelRequest:
     """What an agent asks of the model.
 
     Args:
+        messages: if the last one is the assistant's, the answer continues it.
         max_tokens: of the answer; None: the run's limit alone holds.
         stop: texts at which the content that the agent sees is cut. The model's own tokens are not.
         n: how many answers.
-        overridden: parameters of the request that the run decides, or that the sampler cannot enforce.
+        overridden: fields of the request that the run decides, or that nothing here enforces.
+        offered: the tools that a request which continues this one's thread need not send again.
+        instructions: how many of the first messages a request that continues this one's answer has to send again.
     """
 
     messages: tuple[Message, ...]
@@ -26,6 +29,14 @@ class ModelRequest:
     stop: tuple[str, ...] = ()
     n: int = 1
     overridden: tuple[str, ...] = ()
+    instructions: int = 0
+    offered: tuple[ToolSpec, ...] = ()
+
+    @property
+    def opening(self) -> str:
+        """The text that the answer continues; empty: the answer begins anew."""
+        last = self.messages[-1]
+        return last.content if last.role == "assistant" else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 An agent sends its whole history with each request. A request that repeats what a row has seen, and adds messages to it,
 continues the row: only the new messages are encoded, and nothing that was sampled is encoded again. Any other request
 begins a row, whose ids are its own rendered prompt. Assistant messages are compared by the text and the calls that were
-given to the agent, because frameworks drop reasoning and write arguments anew.
+given to the agent, because frameworks drop reasoning and write arguments anew; calls by the ids that the gateway gave
+them, where a framework drops the text beside them.
 """
 
 from __future__ import annotations
@@ -12,16 +13,9 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from rlfactory_core.types import BRANCH, Message, ToolSpec
-
-Key = tuple[object, ...]
-"""What makes two messages the same."""
-
-REPEATED = "repeated_prompt"  # the same prompt again: a second attempt, or one of several answers
-CHANGED_TOOLS = "changed_tools"
-CUT_TURN = "cut_turn"  # the last answer has no end, because max_tokens cut it
-EDITED_HISTORY = "edited_history"  # the request begins like a row, and then differs
-SUBAGENT = "subagent"  # it begins like no row
+from rlfactory_agents.forks import BRANCH, CHANGED_TOOLS, CUT_TURN, REPEATED, History, fork
+from rlfactory_agents.keys import Key, same
+from rlfactory_core.types import Message, ToolSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +24,8 @@ class End:
 
     messages: int  # so many of the row's messages, the answer included
     tokens: int  # so many of the row's ids
-    complete: bool  # whether the answer ends with a stop token, so that more can be appended
+    complete: bool  # whether the answer has an end, so that more can be appended
+    unsampled: tuple[int, ...] = ()  # the end, if a stop text of the agent's ended the answer and not the model
 
 
 @dataclass(slots=True)
@@ -55,7 +50,7 @@ class RowState:
         """How many of the first messages are the same."""
         count = 0
         for own, given in zip(self.keys, keys, strict=False):
-            if own != given:
+            if not same(own, given):
                 break
             count += 1
         return count
@@ -80,23 +75,23 @@ def place(rows: Sequence[RowState], messages: Sequence[Message], keys: Sequence[
     """Find the row that a request continues, or why there is none.
 
     Args:
+        messages: without one that the answer continues.
         keys: of the messages.
     """
     if not rows:
         return Place(None, None, "")
     said = max((number for number, each in enumerate(messages, 1) if each.role == "assistant"), default=0)
-    appendable = len(messages) > said and all(each.role in ("user", "tool") for each in messages[said:])
-    reason, shared = "", 0
+    appendable = len(messages) > said
+    reason = ""
     branch: Place | None = None
     for row in reversed(rows):
-        same = row.common(keys)
-        shared = max(shared, same)
+        same_so_far = row.common(keys)
         if not said:
-            if same == len(messages) == row.prompt and row.offered == offered:
-                reason = REPEATED
+            if same_so_far == len(messages) == row.prompt:
+                reason = REPEATED if row.offered == offered else reason or CHANGED_TOOLS
             continue
         end = next((each for each in row.ends if each.messages == said), None)
-        if same < said or end is None:
+        if same_so_far < said or end is None:
             continue
         if row.offered != offered:
             reason = reason or CHANGED_TOOLS
@@ -108,21 +103,9 @@ def place(rows: Sequence[RowState], messages: Sequence[Message], keys: Sequence[
             branch = branch or Place(row, end, BRANCH)
     if branch is not None:
         return branch
-    return Place(None, None, reason or (EDITED_HISTORY if shared > 1 or (shared and said) else SUBAGENT))
-
-
-def message_key(message: Message) -> Key:
-    """Reasoning, the ids of calls, and white space around an assistant's text make no difference."""
-    if message.role != "assistant":
-        return (message.role, message.content, message.tool_call_id)
-    calls = tuple((call.name, _arguments(call.arguments_text, call.arguments)) for call in message.tool_calls)
-    return ("assistant", message.content.strip(), calls)
+    return Place(None, None, reason or fork([History(row.keys, row.offered) for row in rows], keys, offered))
 
 
 def tools_key(tools: Sequence[ToolSpec]) -> str:
     """The tools as a text; keys of a schema may come in any order."""
     return json.dumps([[tool.name, tool.description, dict(tool.parameters)] for tool in tools], sort_keys=True)
-
-
-def _arguments(text: str, arguments: object) -> str:
-    return text.strip() if arguments is None else json.dumps(arguments, sort_keys=True, default=dict)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
 import uvicorn
-from rlfactory_devkit.serving import BodyError, PromptProtocol, listener, read_body
+from rlfactory_devkit.serving import BodyError, PromptProtocol, listener, read_body, unpacked
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -21,6 +23,7 @@ from starlette.routing import Route
 
 from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_agents.past import Past
 from rlfactory_agents.protocols.anthropic_messages import AnthropicMessages
 from rlfactory_agents.protocols.base import Reply, WireFormat
 from rlfactory_agents.protocols.chat_completions import ChatCompletions
@@ -34,11 +37,17 @@ BODY_DEADLINE_S = 60.0
 _START_DEADLINE_S = 30.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    conversation: Conversation
+    past: Past = field(default_factory=Past)
+
+
 class Gateway:
     """``await open()``, then ``with gateway.serving(conversation) as endpoint``; ``await close()`` at the end."""
 
     def __init__(self) -> None:
-        self._conversations: dict[str, Conversation] = {}
+        self._attempts: dict[str, _Attempt] = {}  # by their keys
         self._ids = count(1)
         self._address = ""
         self._server: Any = None
@@ -85,24 +94,31 @@ class Gateway:
     def serving(self, conversation: Conversation) -> Iterator[Endpoint]:
         """The conversation's address, valid within the block."""
         key = f"rlf-{secrets.token_urlsafe(24)}"
-        self._conversations[key] = conversation
+        self._attempts[key] = _Attempt(conversation)
         try:
             yield Endpoint(self._address, key)
         finally:
-            del self._conversations[key]
+            del self._attempts[key]
 
     async def _handle(self, request: Request) -> Response:
-        form = next((each for each in FORMATS if request.url.path.endswith(each.path)), None)
+        path = request.url.path.rstrip("/")
+        form = next((each for each in FORMATS if path.endswith((each.path, each.count_path or each.path))), None)
         try:
-            if request.method == "GET" and request.url.path.endswith("/models"):
-                self._conversation(request.headers)
-                return JSONResponse({"object": "list", "data": [{"id": MODEL, "object": "model", "created": 0}]})
+            if request.method == "GET" and _MODELS.search(path):
+                self._attempt(request.headers)
+                return JSONResponse(_models(path))
             if form is None or request.method != "POST":
                 known = ", ".join(f"POST /v1{each.path}" for each in FORMATS)
-                raise RequestError(f"{request.method} {request.url.path} is not served; {known} are.", 404, "not_found")
-            conversation = self._conversation(request.headers)
+                socket = " over HTTP, without WebSockets" if "upgrade" in request.headers else ""
+                raise RequestError(
+                    f"{request.method} {request.url.path} is not served; {known} are{socket}.", 404, "not_found"
+                )
+            attempt = self._attempt(request.headers)
             body = await _body(request)
-            answers = await _unless_gone(request, conversation, form.read(body))
+            asked = form.read(body, attempt.past)
+            if not path.endswith(form.path):
+                return JSONResponse(form.counted(attempt.conversation.count(asked)))
+            answers = await _unless_gone(request, attempt.conversation, asked)
         except RequestError as error:
             shape = form or FORMATS[0]
             headers = {"x-should-retry": "false"}  # of OpenAI's and Anthropic's SDKs
@@ -112,14 +128,16 @@ class Gateway:
                 raise
             return Response(status_code=503)  # nobody reads it: closing, uvicorn cancels, and would log a traceback
         reply = Reply(f"{next(self._ids):08d}", MODEL, int(time.time()), body, answers)
+        attempt.past.keep(form.given(reply), asked, answers[0].message)
         if body.get("stream"):
             return StreamingResponse(form.events(reply), media_type="text/event-stream")
         return JSONResponse(form.write(reply))
 
-    def _conversation(self, headers: Mapping[str, str]) -> Conversation:
+    def _attempt(self, headers: Mapping[str, str]) -> _Attempt:
         bearer = headers.get("authorization", "")
-        key = bearer[7:] if bearer[:7].lower() == "bearer " else headers.get("x-api-key", "")
-        found = self._conversations.get(key.strip())
+        others = headers.get("x-api-key", "") or headers.get("api-key", "")  # of Anthropic's and Azure's clients
+        key = bearer[7:] if bearer[:7].lower() == "bearer " else others
+        found = self._attempts.get(key.strip())
         if found is None:
             raise RequestError(
                 "The API key is not one of a running attempt; expected the key of this attempt's endpoint.",
@@ -129,6 +147,19 @@ class Gateway:
         return found
 
 
+_MODELS = re.compile(r"/models(/.+)?$")
+
+
+def _models(path: str) -> dict[str, Any]:
+    """The list of models, or one of them: each name is the model under training."""
+    name = path.rpartition("/models")[2].strip("/")
+    model = {"id": name or MODEL, "object": "model", "created": 0, "owned_by": "rlfactory"}
+    model |= {"type": "model", "display_name": name or MODEL, "created_at": "1970-01-01T00:00:00Z"}  # Anthropic's
+    if name:
+        return model
+    return {"object": "list", "data": [model], "has_more": False, "first_id": MODEL, "last_id": MODEL}
+
+
 async def _body(request: Request) -> dict[str, Any]:
     """The request's JSON object.
 
@@ -136,7 +167,9 @@ async def _body(request: Request) -> dict[str, Any]:
         RequestError: it is none, too large, or does not come.
     """
     try:
-        data = await read_body(request, MAX_BODY, BODY_DEADLINE_S)
+        data = unpacked(
+            await read_body(request, MAX_BODY, BODY_DEADLINE_S), request.headers.get("content-encoding", ""), MAX_BODY
+        )
     except BodyError as error:
         raise RequestError(str(error), error.status, "body_not_read") from None
     try:

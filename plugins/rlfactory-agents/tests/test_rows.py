@@ -25,6 +25,7 @@ from rlfactory_devkit.tokenizers import families, tiny_tokenizer
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.gateway.models import TokenModel
+from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.rollout import RolloutLimits
 from rlfactory_core.types import Message, Row, SampledTokens, SamplingParams, StopReason, ToolCall
 
@@ -77,13 +78,20 @@ def test_a_request_that_continues_appends_only_what_is_new() -> None:
         (lambda h: [system("Be long."), *h[1:]], "subagent"),
         (lambda h: h[:2], "repeated_prompt"),
         (lambda h: [system("You only sum up."), user("Sum up: …")], "subagent"),
-        (lambda h: [*h[:3], {**h[3], "content": "x"}, system("Now hurry.")], "edited_history"),
+        (lambda h: [*h, system("Now hurry.")], ""),
+        (lambda h: [*h[:2], {**h[2], "content": None}, h[3]], ""),
+        (lambda h: [*h[:2], {**h[2], "content": "<think>\nhm\n</think>\n\nLet me look."}, h[3]], ""),
+        (lambda h: [h[0], user("Who?\nSo far: nothing.")], "compacted"),
+        (lambda h: [h[0], user("So far: nothing."), h[2], h[3], user("And?")], "edited_history"),
+        (lambda h: [h[0], h[2], h[3], user("And?")], "compacted"),
+        (lambda h: [h[0], user("Where?")], "fresh_prompt"),
+        (lambda h: [h[0], user("Sum?"), {"role": "assistant", "content": "No."}, user("Where?")], "fresh_prompt"),
         (lambda h: [*h, {"role": "assistant", "content": "I go on."}, user("Yes?")], "edited_history"),
     ],
 )
 def test_a_request_that_does_not_continue_begins_a_row(edit: Any, fork: str) -> None:
     async def play() -> None:
-        asked = Asked([calling(query="a"), "him"])
+        asked = Asked([f"<think>\nhm\n</think>\n\nLet me look. {calling(query='a')}", "him"])
         history = [system("Be short."), user("Who?")]
         said = await asked.ask(*history, tools=[SEARCH])
         history += [said, result(said, "found")]
@@ -188,17 +196,40 @@ def test_malformed_calls_and_calls_without_tools_are_text_for_the_agent() -> Non
     asyncio.run(play())
 
 
-def test_stop_texts_cut_what_the_agent_sees_and_not_what_is_trained() -> None:
+def test_parts_of_one_turn_are_one_message_again() -> None:
+    """Frameworks send a turn's text and each of its calls as messages of their own."""
+
     async def play() -> None:
-        asked = Asked(["Thought.\nObservation: made up", "him"])
-        said = await asked.ask(user("Who?"), stop=["Observation:"])
-        assert said["content"] == "Thought.\n"
-        await asked.ask(user("Who?"), said, user("Observation: real"))
+        asked = Asked([f"Let me look. {calling(query='a')}{calling(query='b')}", "him"])
+        said = await asked.ask(user("Who?"), tools=[SEARCH])
+        parts = [{"role": "assistant", "content": said["content"]}]
+        parts += [{"role": "assistant", "content": None, "tool_calls": [call]} for call in said["tool_calls"]]
+        results = [result(said, text, n) for n, text in enumerate("xy")]
+        await asked.ask(user("Who?"), *parts[:2], results[0], parts[2], results[1], tools=[SEARCH])
         assert asked.forks == ["", ""]
-        assert asked.conversation.overridden == {"stop": 1}
         check_exact(asked.conversation.turns, asked.sampler)
 
     asyncio.run(play())
+
+
+def test_a_system_message_that_a_template_leaves_out_after_an_answer_is_said() -> None:
+    chat = choose_format(formats(), tiny_tokenizer("qwen3-coder"), name="qwen3-coder")
+    hoisting = choose_format(formats(), tiny_tokenizer("deepseek-v3"), name="deepseek-v3")
+
+    class Writer(RecordingSampler):
+        async def sample(self, prompt: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
+            return SampledTokens((chat.stop_token_ids[0],), (0.0,), "stop")
+
+    async def forks(chat: ChatFormat) -> list[str]:
+        conversation = Conversation(episode(LIMITS), TokenModel(chat, Writer([])))
+        history = [user("Who?"), {"role": "assistant", "content": ""}, system("Be quick."), user("Now?")]
+        for asked in (history[:1], history):
+            await conversation.answer(ChatCompletions().read({"messages": asked}))
+        return [turn.fork for turn in conversation.turns]
+
+    assert asyncio.run(forks(hoisting)) == ["", "late_system"]  # it writes all of them at the beginning
+    with pytest.raises(RequestError, match="does not write this system message"):
+        asyncio.run(forks(chat))
 
 
 @pytest.mark.parametrize(

@@ -5,58 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
 import pytest
 from agent_conversations import user
+from agent_server import (
+    ANTHROPIC_TOOL,
+    CHAT_PATH,
+    MESSAGES_PATH,
+    RESPONSES_PATH,
+    RESPONSES_TOOL,
+    THOUGHT_CALL,
+    events,
+    served,
+)
 from conversations import CHAT, SEARCH, RecordingSampler, calling, episode
 from rlfactory_agents import server
 from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.server import Gateway
 from rlfactory_devkit import serving
 
-from rlfactory_core.gateway import Endpoint
 from rlfactory_core.gateway.models import TokenModel
-
-CHAT_PATH, RESPONSES_PATH, MESSAGES_PATH = "/chat/completions", "/responses", "/messages"
-THOUGHT_CALL = f"<think>\nhm\n</think>\n\nLet me look. {calling(query='é')}"
-ANTHROPIC_TOOL = {"name": "search", "description": "Search.", "input_schema": {"type": "object", "properties": {}}}
-RESPONSES_TOOL = {"type": "function", **SEARCH["function"]}  # type: ignore[dict-item]
-
-
-class Served:
-    """A conversation behind a real gateway, and a client."""
-
-    def __init__(self, gateway: Gateway, conversation: Conversation, endpoint: Endpoint, sampler: Any) -> None:
-        self.gateway, self.conversation, self.endpoint, self.sampler = gateway, conversation, endpoint, sampler
-        headers = {"authorization": f"Bearer {endpoint.key}"}
-        self.client = httpx.AsyncClient(base_url=endpoint.url, headers=headers, trust_env=False, timeout=30)
-
-    async def post(self, path: str, body: Any, **options: Any) -> httpx.Response:
-        return await self.client.post(path, json=body, **options)
-
-
-@asynccontextmanager
-async def served(*script: str) -> AsyncIterator[Served]:
-    gateway, sampler = Gateway(), RecordingSampler(script)
-    await gateway.open()
-    conversation = Conversation(episode(), TokenModel(CHAT, sampler))
-    try:
-        with gateway.serving(conversation) as endpoint:
-            made = Served(gateway, conversation, endpoint, sampler)
-            async with made.client:
-                yield made
-    finally:
-        await gateway.close()
-
-
-def events(response: httpx.Response) -> list[dict[str, Any]]:
-    assert response.headers["content-type"].startswith("text/event-stream")
-    lines = [line[6:] for line in response.text.splitlines() if line.startswith("data: ")]
-    return [json.loads(line) for line in lines if line != "[DONE]"]
 
 
 def test_chat_completions() -> None:
@@ -83,12 +53,18 @@ def test_chat_completions() -> None:
 
 def test_chat_completions_streamed() -> None:
     async def play() -> None:
-        async with served(THOUGHT_CALL) as made:
+        async with served(THOUGHT_CALL + calling(query="b")) as made:
             options = {"stream": True, "stream_options": {"include_usage": True}, "tools": [SEARCH]}
             response = await made.post(CHAT_PATH, {"messages": [user("Who?")], **options})
-            first, end, usage = events(response)
+            *chunks, end, usage = events(response)
             assert response.text.rstrip().endswith("data: [DONE]")
-            assert first["choices"][0]["delta"]["tool_calls"][0]["index"] == 0
+            parts = [
+                {key for key, value in chunk["choices"][0]["delta"].items() if value and key != "role"}
+                for chunk in chunks
+            ]
+            assert parts == [set(), {"reasoning_content"}, {"content"}, {"tool_calls"}, {"tool_calls"}]
+            calls = [chunk["choices"][0]["delta"]["tool_calls"] for chunk in chunks[-2:]]
+            assert [[call["index"] for call in each] for each in calls] == [[0], [1]]
             assert end["choices"][0]["finish_reason"] == "tool_calls"
             assert usage["usage"]["completion_tokens"] > 0
 
@@ -159,7 +135,7 @@ def test_anthropic_messages_and_their_stream() -> None:
             "reads text only",
         ),
         (CHAT_PATH, [1], 400, "expected a JSON object"),
-        (RESPONSES_PATH, {"input": "?", "previous_response_id": "r"}, 400, "nothing is stored"),
+        (RESPONSES_PATH, {"input": "?", "previous_response_id": "r"}, 404, "no answer of this attempt"),
         (MESSAGES_PATH, {"messages": [{"role": "tool", "content": "x"}]}, 400, "expected the role user or assistant"),
         ("/embeddings", {}, 404, "POST /v1/chat/completions"),
     ],

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import zlib
 
 import h11
 from starlette.requests import ClientDisconnect, Request
@@ -70,10 +71,38 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
     return bytes(read)
 
 
+def unpacked(data: bytes, encoding: str, most: int) -> bytes:
+    """A body without its ``content-encoding``.
+
+    Args:
+        most: bytes.
+
+    Raises:
+        BodyError: the encoding is not known, the body is not written in it, or is longer.
+    """
+    if encoding.strip().lower() in ("", "identity"):
+        return data
+    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
+        raise BodyError(415, f"The content-encoding is {encoding!r:.80}; expected gzip, deflate or none.")
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # reads the headers of both
+    try:
+        found = unpacking.decompress(data, most + 1)
+    except zlib.error as error:
+        raise BodyError(400, f"The body is not {encoding}: {error}.") from None
+    if len(found) > most:
+        raise BodyError(413, f"The body is longer than {most:,} bytes. Send several requests.")
+    if not unpacking.eof:
+        raise BodyError(400, f"The body's {encoding} has no end.")
+    return found
+
+
 class PromptProtocol(H11Protocol):
     """uvicorn's HTTP without its endless wait for the head of a request: the connection is closed after `HEAD_S`."""
 
     _late: asyncio.TimerHandle | None = None
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """A client that asks for a WebSocket gets an HTTP answer. uvicorn would tell the user to install packages."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

@@ -7,45 +7,80 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_agents.past import Answered, Past
 from rlfactory_agents.protocols.base import (
     Reply,
+    answerable,
     event,
+    known_fields,
     listed,
-    named_results,
-    overridden,
+    mapping,
     read_call,
     read_tool,
     require_messages,
+    server_tool,
     text_of,
     texts,
     whole_number,
 )
-from rlfactory_core.types import Message
+from rlfactory_agents.protocols.fields import ALL_OF_IT, IDLE, NO_SERVER_TOOLS, SAMPLING, Fields
+from rlfactory_core.types import Message, ToolSpec
 
-_RUNS_OWN = ("temperature", "top_p", "top_k", "thinking", "tool_choice", "stop_sequences")
+_FIELDS = Fields(
+    taken=frozenset(["model", "messages", "system", "tools", "max_tokens", "stop_sequences", "stream", "thread"]),
+    idle=IDLE
+    | {"betas", "billing_policy", "diagnostics", "fallbacks", "fallback_credit_token", "inference_geo"}
+    | {"user_profile_id", "workspace_id"},
+    counted=SAMPLING | {"output_config", "output_format", "compaction"},
+    refused={
+        "container": f"nothing is kept in containers. Leave it out; {NO_SERVER_TOOLS}",
+        "mcp_servers": NO_SERVER_TOOLS,
+        "previous_response_id": ALL_OF_IT,
+    },
+    neutral={"tool_choice": {"type": "auto"}, "thinking": {"type": "disabled"}},
+)
+_KNOWN = {  # fields of blocks by their type
+    "text": {"text", "citations"},
+    "tool_use": {"id", "name", "input", "caller"},
+    "tool_result": {"tool_use_id", "content"},
+    "thinking": {"thinking", "signature"},
+    "redacted_thinking": {"data"},
+}
 _STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 
 
 class AnthropicMessages:
-    """The protocol of Anthropic's SDKs."""
+    """The protocol of Anthropic's SDKs. A thread is continued by the id of one of the attempt's own answers."""
 
     path = "/messages"
+    count_path = "/messages/count_tokens"
 
-    def read(self, body: Mapping[str, Any]) -> ModelRequest:
+    def read(self, body: Mapping[str, Any], past: Past | None = None) -> ModelRequest:
+        notes = set(_FIELDS.without_effect(body))
+        thread = _continued(mapping(body, "thread"), past or Past())
         system = text_of(body.get("system"), "system")
-        messages = [Message("system", system)] if system else []
+        if system:
+            messages = [Message("system", system)]
+        else:
+            messages = [] if thread is None else list(thread.request.messages[: thread.request.instructions])
+        instructions = len(messages)
+        if thread is not None:
+            messages += thread.messages
         for row in require_messages(body, "messages"):
-            messages += _messages(row)
-        choice = (body.get("tool_choice") or {}).get("type", "auto")
-        tools = () if choice == "none" else tuple(read_tool(tool, "input_schema") for tool in listed(body, "tools"))
-        neutral = {"tool_choice": body.get("tool_choice") if choice in ("auto", "none") else None}
+            messages += _messages(row, notes)
+        offered = tuple(_tool(tool, notes) for tool in listed(body, "tools"))
+        if thread is not None and body.get("tools") is None:
+            offered = thread.request.offered
+        none = mapping(body, "tool_choice").get("type") == "none"
         return ModelRequest(
-            named_results(messages),
-            tools,
+            answerable(messages),
+            () if none else offered,
             whole_number(body, "max_tokens"),
             texts(body, "stop_sequences"),
-            overridden=overridden(body, *_RUNS_OWN, neutral=neutral),
+            overridden=tuple(sorted(notes - {"tool_choice"} if none else notes)),
+            instructions=instructions,
+            offered=offered,
         )
 
     def write(self, reply: Reply) -> dict[str, Any]:
@@ -74,19 +109,46 @@ class AnthropicMessages:
         yield event(done, "message_delta")
         yield event({"type": "message_stop"}, "message_stop")
 
+    def given(self, reply: Reply) -> dict[str, Mapping[str, Any]]:
+        return {f"msg_{reply.id}": {}}
+
+    def counted(self, tokens: int) -> dict[str, Any]:
+        return {"input_tokens": tokens}
+
     def error(self, error: RequestError) -> dict[str, Any]:
         kind = _TYPES.get(error.status, "api_error" if error.status >= 500 else "invalid_request_error")
-        return {"type": "error", "error": {"type": kind, "message": str(error)}}
+        said = {"type": kind, "message": str(error), "details": {"error_code": error.code}}
+        return {"type": "error", "error": said}
 
 
-def _messages(row: Any) -> list[Message]:
+def _continued(thread: Mapping[str, Any], past: Past) -> Answered | None:
+    """The answer after which a thread goes on; SDKs send the whole conversation again where it is not known."""
+    if thread and thread.get("type") not in ("create", "continue"):
+        raise RequestError(f"thread is {dict(thread)!r:.80}; expected the type create or continue.")
+    if thread.get("type") != "continue":
+        return None
+    return past.answered(thread.get("previous_message_id"), "thread.previous_message_id", "thread_not_found")
+
+
+def _tool(tool: Any, notes: set[str]) -> ToolSpec:
+    if isinstance(tool, dict) and tool.get("type") not in (None, "custom"):
+        raise server_tool(tool["type"])
+    return read_tool(tool, "input_schema", notes)
+
+
+def _messages(row: Any, notes: set[str]) -> list[Message]:
     """A message; one of the user with tools' results is one message for each of them, and one with its text."""
     role = row.get("role") if isinstance(row, dict) else None
     if role not in ("user", "assistant", "system"):
         raise RequestError(f"messages has {row!r:.80}; expected the role user or assistant.")
+    known_fields(row, "messages", ("role", "content", "id"), notes)
     content = row.get("content")
     blocks = content if isinstance(content, list) else [{"type": "text", "text": text_of(content, "a content")}]
-    plain = [each for each in blocks if _type(each) not in ("tool_use", "tool_result", "thinking", "redacted_thinking")]
+    own = {"assistant": ("tool_use", "thinking", "redacted_thinking"), "user": ("tool_result",)}.get(role, ())
+    for each in blocks:
+        if _type(each) in _KNOWN:
+            known_fields(each, "content", {"type", "cache_control", *_KNOWN[_type(each)]}, notes)
+    plain = [each for each in blocks if _type(each) not in own]
     text = text_of(plain, f"the content of a message of the role {role}")
     if role == "assistant":
         calls = tuple(
@@ -116,7 +178,7 @@ def _blocks(answer: ModelAnswer) -> list[dict[str, Any]]:
     if message.reasoning:
         blocks.append({"type": "thinking", "thinking": message.reasoning, "signature": "rlfactory"})
     if message.content or not message.tool_calls:
-        blocks.append({"type": "text", "text": message.content, "citations": None})
+        blocks.append({"type": "text", "text": message.content})
     blocks += [
         {"type": "tool_use", "id": call.id, "name": call.name, "input": dict(call.arguments or {})}
         for call in message.tool_calls

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_agents.past import Past
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 from rlfactory_core.utils.text import STRICT_JSON, clean
 
@@ -34,9 +35,14 @@ class WireFormat(Protocol):
 
     path: str
     """The end of the address that requests of this format have."""
+    count_path: str
+    """The same of requests that only count a prompt's tokens; empty: the protocol has none."""
 
-    def read(self, body: Mapping[str, Any]) -> ModelRequest:
+    def read(self, body: Mapping[str, Any], past: Past | None = None) -> ModelRequest:
         """The request.
+
+        Args:
+            past: what the attempt has been answered, which a request may name.
 
         Raises:
             RequestError: it is not one, or asks for what text models cannot do.
@@ -51,6 +57,14 @@ class WireFormat(Protocol):
         """The answer as server-sent events."""
         ...
 
+    def given(self, reply: Reply) -> dict[str, Mapping[str, Any]]:
+        """What later requests may name of an answer, by its ids; empty if the protocol has nothing such."""
+        ...
+
+    def counted(self, tokens: int) -> dict[str, Any]:
+        """The answer to a request of `count_path`."""
+        ...
+
     def error(self, error: RequestError) -> dict[str, Any]: ...
 
 
@@ -58,6 +72,9 @@ def event(data: Mapping[str, Any] | str, name: str = "") -> str:
     """One server-sent event."""
     text = data if isinstance(data, str) else json.dumps(data, ensure_ascii=False)
     return f"event: {name}\ndata: {text}\n\n" if name else f"data: {text}\n\n"
+
+
+_TEXTS = {None, "text", "input_text", "output_text", "summary_text", "reasoning_text"}  # types of parts
 
 
 def text_of(content: Any, where: str) -> str:
@@ -78,11 +95,35 @@ def text_of(content: Any, where: str) -> str:
 def _part_text(part: Any, where: str) -> str:
     if isinstance(part, str):
         return part
-    for key in ("text", "refusal"):
-        if isinstance(part, dict) and isinstance(part.get(key), str):
-            return str(part[key])
     kind = part.get("type") if isinstance(part, dict) else type(part).__name__
-    raise RequestError(f"{where} has a part of the type {kind!r}; this model reads text only.")
+    key = "refusal" if kind == "refusal" else "text"
+    if isinstance(part, dict) and (key == "refusal" or kind in _TEXTS) and isinstance(part.get(key), str):
+        return str(part[key])
+    raise RequestError(f"{where} has a part of the type {kind!r:.80}; this model reads text only.")
+
+
+def known_fields(row: Mapping[str, Any], where: str, known: Iterable[str], notes: set[str]) -> None:
+    """Note the fields of a message or a tool that have no effect.
+
+    Raises:
+        RequestError: one may carry conversation.
+    """
+    for name, value in row.items():
+        if value in (None, False, "", [], {}) or name in known:
+            continue
+        if name in _CARRIERS:
+            raise RequestError(
+                f"{where} has {name}, which is not read here. {_CARRIERS[name]}", code="unsupported_field"
+            )
+        notes.add(f"{where}.{name}")
+
+
+_CARRIERS = {
+    "function_call": "Send tool_calls, and the results with the role tool.",
+    "audio": "This model reads text only.",
+    "images": "This model reads text only.",
+    "toolset_name": "Offer each tool by itself.",
+}
 
 
 def read_call(call_id: Any, name: Any, arguments: Any) -> ToolCall:
@@ -96,11 +137,11 @@ def read_call(call_id: Any, name: Any, arguments: Any) -> ToolCall:
     return ToolCall(str(call_id or ""), str(name or ""), clean(text), valid, None if valid is not None else "invalid")
 
 
-def read_tool(function: Any, schema_key: str) -> ToolSpec:
+def read_tool(function: Any, schema_key: str, notes: set[str]) -> ToolSpec:
     """An offered tool.
 
     Raises:
-        RequestError: it has no name.
+        RequestError: it has no name, or its schema is none.
     """
     name = function.get("name") if isinstance(function, dict) else None
     if not isinstance(name, str) or not name:
@@ -108,7 +149,17 @@ def read_tool(function: Any, schema_key: str) -> ToolSpec:
     parameters = function.get(schema_key) or {"type": "object", "properties": {}}
     if not isinstance(parameters, dict):
         raise RequestError(f"{schema_key} of {name!r:.80} is {parameters!r:.80}; expected a JSON schema.")
+    known_fields(function, "tools", ("name", "description", "type", "cache_control", schema_key), notes)
     return ToolSpec(clean(name), clean(str(function.get("description") or "")), parameters)
+
+
+def server_tool(kind: Any) -> RequestError:
+    """A tool that is no function: the model does not know it, and nothing here runs it."""
+    return RequestError(
+        f"tools has one of the type {kind!r:.80}; expected functions. Nothing runs on this server: offer it as a "
+        "function with a schema, which the agent runs, or leave it out.",
+        code="unsupported_tool",
+    )
 
 
 def named_results(messages: Iterable[Message]) -> tuple[Message, ...]:
@@ -123,17 +174,20 @@ def named_results(messages: Iterable[Message]) -> tuple[Message, ...]:
 
 
 def whole_number(body: Mapping[str, Any], *keys: str) -> int | None:
-    """The first of these keys that is set.
+    """The first of these keys that is set; -1 is no limit, as some clients write it.
 
     Raises:
         RequestError: it is not a positive whole number.
     """
     for key in keys:
         value = body.get(key)
-        if value is not None:
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise RequestError(f"{key} is {value!r:.80}; expected a whole number from 1.")
-            return value
+        if value is None or (value == -1 and key != "n"):
+            continue
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise RequestError(f"{key} is {value!r:.80}; expected a whole number from 1.")
+        return value
     return None
 
 
@@ -155,9 +209,30 @@ def listed(body: Mapping[str, Any], key: str) -> list[Any]:
     return value or []
 
 
-def overridden(body: Mapping[str, Any], *keys: str, neutral: Mapping[str, Any] = {}) -> tuple[str, ...]:
-    """Which of these keys are set to something else than None and their neutral value."""
-    return tuple(key for key in keys if body.get(key) is not None and body[key] != neutral.get(key))
+def mapping(body: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """An object; empty if the key is not set.
+
+    Raises:
+        RequestError: it is none.
+    """
+    value = body.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise RequestError(f"{key} is {value!r:.80}; expected an object.")
+    return value or {}
+
+
+def answerable(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages, if the model can answer them or continue the last one; with the tools' names in their results.
+
+    Raises:
+        RequestError: the last one has calls without results.
+    """
+    last = messages[-1]
+    if len(messages) > 1 and last.role == "assistant" and not (last.content or last.tool_calls):
+        messages = messages[:-1]  # an answer that is to begin anew
+    if messages[-1].tool_calls:
+        raise RequestError("The last message has tool calls without results. Send a result for each of them.")
+    return named_results(messages)
 
 
 def require_messages(body: Mapping[str, Any], key: str) -> list[Any]:

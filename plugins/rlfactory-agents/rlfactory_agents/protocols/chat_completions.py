@@ -6,50 +6,78 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_agents.past import Past
 from rlfactory_agents.protocols.base import (
     Reply,
+    answerable,
     event,
+    known_fields,
     listed,
-    named_results,
-    overridden,
+    mapping,
     read_call,
     read_tool,
     require_messages,
+    server_tool,
     text_of,
     texts,
     whole_number,
 )
+from rlfactory_agents.protocols.fields import ALL_OF_IT, IDLE, NO_SERVER_TOOLS, SAMPLING, Fields
 from rlfactory_core.clients.wire import REASONING_KEYS
 from rlfactory_core.types import Message, ToolCall, ToolSpec
+from rlfactory_core.utils.text import clean
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
-_RUNS_OWN = (  # set by the run, or not enforced by the sampler
-    *("temperature", "top_p", "seed", "logit_bias", "presence_penalty", "frequency_penalty", "top_k", "min_p"),
-    *("response_format", "tool_choice", "parallel_tool_calls", "stop"),
+_FIELDS = Fields(
+    taken=frozenset(
+        [
+            *("model", "messages", "tools", "max_completion_tokens", "max_tokens", "stop", "n", "logprobs", "stream"),
+            *("stream_options", "continue_final_message", "add_generation_prompt"),
+        ]
+    ),
+    idle=IDLE,
+    counted=SAMPLING,
+    refused={
+        "functions": "it is the older form of tools. Send tools.",
+        "web_search_options": NO_SERVER_TOOLS,
+        "audio": "this model writes text only.",
+        "chat_template": "the run's template is used.",
+        "documents": "put them into a message.",
+        "previous_response_id": ALL_OF_IT,
+    },
+    neutral={
+        "presence_penalty": 0,
+        "frequency_penalty": 0,
+        "response_format": {"type": "text"},
+        "tool_choice": "auto",
+        "function_call": "auto",
+        "parallel_tool_calls": True,
+        "modalities": ["text"],
+    },
 )
-_NEUTRAL = {
-    "presence_penalty": 0,
-    "frequency_penalty": 0,
-    "response_format": {"type": "text"},
-    "tool_choice": "auto",
-    "parallel_tool_calls": True,
-}
+_MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "refusal", "annotations", "id", *REASONING_KEYS}
+_MESSAGE |= {"cache_control", "prefix", "partial"}  # the last two say that the answer continues the message
 
 
 class ChatCompletions:
     """The protocol that most frameworks speak."""
 
     path = "/chat/completions"
+    count_path = ""
 
-    def read(self, body: Mapping[str, Any]) -> ModelRequest:
-        tools = () if body.get("tool_choice") == "none" else tuple(map(_tool, listed(body, "tools")))
+    def read(self, body: Mapping[str, Any], past: Past | None = None) -> ModelRequest:
+        none = body.get("tool_choice") == "none"
+        notes = {name for name in _FIELDS.without_effect(body) if not (none and name == "tool_choice")}
+        mapping(body, "stream_options")
+        messages = [_message(row, notes) for row in require_messages(body, "messages")]
+        tools = () if none else tuple(_tool(item, notes) for item in listed(body, "tools"))
         return ModelRequest(
-            named_results(map(_message, require_messages(body, "messages"))),
+            answerable(messages),
             tools,
             whole_number(body, "max_completion_tokens", "max_tokens"),
             texts(body, "stop"),
             whole_number(body, "n") or 1,
-            overridden(body, *_RUNS_OWN, neutral={**_NEUTRAL, **_none(body)}),
+            tuple(sorted(notes)),
         )
 
     def write(self, reply: Reply) -> dict[str, Any]:
@@ -66,48 +94,53 @@ class ChatCompletions:
         return {**_head(reply, "chat.completion"), "choices": choices, "usage": _usage(reply)}
 
     def events(self, reply: Reply) -> Iterator[str]:
-        """One chunk with all of an answer, and one with why it ended: the text was sampled before it was sent."""
+        """Each part of an answer in a chunk of its own: clients look for one part only in a chunk."""
         head = _head(reply, "chat.completion.chunk")
         for index, answer in enumerate(reply.answers):
-            said = _said(answer)
-            for number, call in enumerate(said.get("tool_calls", ())):
-                call["index"] = number
-            chunk: dict[str, Any] = {"index": index, "delta": {"role": "assistant", **said}, "finish_reason": None}
-            if reply.body.get("logprobs"):
-                chunk["logprobs"] = {"content": _logprobs(answer)}
-            yield event({**head, "choices": [chunk]})
+            for number, delta in enumerate(_deltas(answer)):
+                chunk: dict[str, Any] = {"index": index, "delta": delta, "finish_reason": None}
+                if not number and reply.body.get("logprobs"):
+                    chunk["logprobs"] = {"content": _logprobs(answer), "refusal": None}
+                yield event({**head, "choices": [chunk]})
             yield event({**head, "choices": [{"index": index, "delta": {}, "finish_reason": answer.finish}]})
-        if (reply.body.get("stream_options") or {}).get("include_usage"):
+        if mapping(reply.body, "stream_options").get("include_usage"):
             yield event({**head, "choices": [], "usage": _usage(reply)})
         yield event("[DONE]")
+
+    def given(self, reply: Reply) -> dict[str, Mapping[str, Any]]:
+        return {}
+
+    def counted(self, tokens: int) -> dict[str, Any]:
+        raise NotImplementedError("the protocol has no request that counts tokens")
 
     def error(self, error: RequestError) -> dict[str, Any]:
         kind = "server_error" if error.status >= 500 else "invalid_request_error"
         return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
 
 
-def _none(body: Mapping[str, Any]) -> dict[str, Any]:
-    """``tool_choice: none`` is honoured: no tool is offered."""
-    return {"tool_choice": "none"} if body.get("tool_choice") == "none" else {}
-
-
-def _tool(item: Any) -> ToolSpec:
+def _tool(item: Any, notes: set[str]) -> ToolSpec:
     if isinstance(item, dict) and item.get("type", "function") != "function":
-        raise RequestError(f"tools has one of the type {item.get('type')!r}; expected functions.")
-    return read_tool(item.get("function") if isinstance(item, dict) else None, "parameters")
+        raise server_tool(item.get("type"))
+    return read_tool(item.get("function") if isinstance(item, dict) else None, "parameters", notes)
 
 
-def _message(row: Any) -> Message:
+def _message(row: Any, notes: set[str]) -> Message:
     role = _ROLES.get(str(row.get("role"))) if isinstance(row, dict) else None
     if role is None:
         raise RequestError(f"messages has {row!r:.80}; expected a role among {', '.join(_ROLES)}.")
+    known_fields(row, "messages", {*_MESSAGE, "name"} if role == "tool" else _MESSAGE, notes)
     content = text_of(row.get("content"), f"the content of a message of the role {role}")
     if role == "assistant":
-        calls = tuple(_call(item) for item in row.get("tool_calls") or ())
+        calls = tuple(_call(item) for item in listed(row, "tool_calls"))
         reasoning = next((str(row[key]) for key in REASONING_KEYS if row.get(key)), "")
-        return Message("assistant", content, reasoning=reasoning, tool_calls=calls)
+        return Message(
+            "assistant", content or clean(str(row.get("refusal") or "")), reasoning=reasoning, tool_calls=calls
+        )
     if role == "tool":
-        return Message("tool", content, tool_call_id=str(row.get("tool_call_id") or ""), name=row.get("name"))
+        name = row.get("name")
+        return Message(
+            "tool", content, tool_call_id=str(row.get("tool_call_id") or ""), name=str(name) if name else None
+        )
     return Message("system" if role == "system" else "user", content)
 
 
@@ -129,6 +162,17 @@ def _said(answer: ModelAnswer) -> dict[str, Any]:
             for call in message.tool_calls
         ]
     return said
+
+
+def _deltas(answer: ModelAnswer) -> Iterator[dict[str, Any]]:
+    said = _said(answer)
+    yield {"role": "assistant", "content": "" if said["content"] is not None else None, "refusal": None}
+    if "reasoning_content" in said:
+        yield {"reasoning_content": said["reasoning_content"]}
+    if said["content"]:
+        yield {"content": said["content"]}
+    for number, call in enumerate(said.get("tool_calls", ())):
+        yield {"tool_calls": [{"index": number, **call}]}
 
 
 def _logprobs(answer: ModelAnswer) -> list[dict[str, Any]]:

@@ -3,57 +3,88 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
+from rlfactory_agents.past import Past, joined
 from rlfactory_agents.protocols.base import (
     Reply,
+    answerable,
     event,
+    known_fields,
     listed,
-    named_results,
-    overridden,
+    mapping,
     read_call,
     read_tool,
+    server_tool,
     text_of,
     whole_number,
 )
 from rlfactory_agents.protocols.chat_completions import ChatCompletions
+from rlfactory_agents.protocols.fields import ALL_OF_IT, IDLE, SAMPLING, Fields
 from rlfactory_core.types import Message, ToolSpec
 
-_RUNS_OWN = ("temperature", "top_p", "text", "tool_choice", "parallel_tool_calls", "reasoning", "truncation")
-_NEUTRAL = {
-    "text": {"format": {"type": "text"}},
-    "tool_choice": "auto",
-    "parallel_tool_calls": True,
-    "truncation": "disabled",
+_FIELDS = Fields(
+    taken=frozenset(
+        [
+            *("model", "input", "instructions", "tools", "max_output_tokens", "stream", "stream_options"),
+            *("previous_response_id", "include"),
+        ]
+    ),
+    idle=IDLE | {"background_options", "access_programs"},
+    counted=SAMPLING | {"text"},
+    refused={
+        "conversation": f"{ALL_OF_IT} previous_response_id is understood as well.",
+        "background": "an answer comes with its request. Leave it out.",
+        "prompt": "there are no stored prompts. Send instructions and input.",
+        "image": "this model writes text only.",
+    },
+    neutral={
+        "text": {"format": {"type": "text"}},
+        "tool_choice": "auto",
+        "parallel_tool_calls": True,
+        "truncation": "disabled",
+        "top_logprobs": 0,
+    },
+)
+_KNOWN = {  # fields of items by their type
+    "message": {"type", "role", "content", "id", "status", "phase"},
+    "function_call": {"type", "call_id", "name", "arguments", "id", "status"},
+    "function_call_output": {"type", "call_id", "output", "id", "status"},
+    "reasoning": {"type", "summary", "content", "id", "status"},
 }
 
 
 class Responses:
-    """The protocol of OpenAI's Agents SDK. Nothing is stored, so that ``previous_response_id`` is refused."""
+    """The protocol of OpenAI's Agents SDK. The attempt's own answers can be named instead of sent again."""
 
     path = "/responses"
+    count_path = "/responses/input_tokens"
 
-    def read(self, body: Mapping[str, Any]) -> ModelRequest:
-        for key in ("previous_response_id", "conversation", "background"):
-            if body.get(key):
-                raise RequestError(f"{key} is not supported: nothing is stored here. Send the whole input.")
+    def read(self, body: Mapping[str, Any], past: Past | None = None) -> ModelRequest:
+        none = body.get("tool_choice") == "none"
+        notes = {name for name in _FIELDS.without_effect(body) if not (none and name == "tool_choice")}
+        if set(map(str, listed(body, "include"))) - _INCLUDED:
+            notes.add("include")
+        mapping(body, "stream_options")
+        past = past or Past()
         instructions = text_of(body.get("instructions"), "instructions")
         messages = [Message("system", instructions)] if instructions else []
-        given = body.get("input")
+        previous, given = body.get("previous_response_id"), body.get("input")
+        if previous is not None:
+            messages += past.answered(previous, "previous_response_id", "previous_response_not_found").messages
         if isinstance(given, str):
             messages.append(Message("user", given))
         elif isinstance(given, list) and given:
-            messages += _items(given)
+            _add_items(messages, given, past, notes)
         else:
             raise RequestError(f"input is {given!r:.80}; expected a text or a list of items.")
-        none = body.get("tool_choice") == "none"
         return ModelRequest(
-            named_results(messages),
-            () if none else tuple(map(_tool, listed(body, "tools"))),
+            answerable(messages),
+            () if none else tuple(_tool(item, notes) for item in listed(body, "tools")),
             whole_number(body, "max_output_tokens"),
-            overridden=overridden(body, *_RUNS_OWN, neutral={**_NEUTRAL, **({"tool_choice": "none"} if none else {})}),
+            overridden=tuple(sorted(notes)),
+            instructions=bool(instructions),
         )
 
     def write(self, reply: Reply) -> dict[str, Any]:
@@ -87,6 +118,13 @@ class Responses:
                 yield sent("response.output_text.delta", **place, delta=text, logprobs=[])
                 yield sent("response.output_text.done", **place, text=text, logprobs=[])
                 yield sent("response.content_part.done", **place, part=part)
+            elif item["type"] == "reasoning":
+                part, text = item["summary"][0], item["summary"][0]["text"]
+                place["summary_index"] = 0
+                yield sent("response.reasoning_summary_part.added", **place, part={**part, "text": ""})
+                yield sent("response.reasoning_summary_text.delta", **place, delta=text)
+                yield sent("response.reasoning_summary_text.done", **place, text=text)
+                yield sent("response.reasoning_summary_part.done", **place, part=part)
             elif item["type"] == "function_call":
                 yield sent("response.function_call_arguments.delta", **place, delta=item["arguments"])
                 yield sent(
@@ -96,33 +134,52 @@ class Responses:
         kind = "response.incomplete" if whole["status"] == "incomplete" else "response.completed"
         yield sent(kind, response=whole)
 
+    def given(self, reply: Reply) -> dict[str, Mapping[str, Any]]:
+        whole = self.write(reply)
+        return {each["id"]: each for each in (whole, *whole["output"])}
+
+    def counted(self, tokens: int) -> dict[str, Any]:
+        return {"object": "response.input_tokens", "input_tokens": tokens}
+
     error = ChatCompletions.error
 
 
-def _items(items: list[Any]) -> list[Message]:
-    """The messages of a list of items; an assistant's text and calls that follow each other are one turn."""
-    messages: list[Message] = []
-    for item in items:
-        kind = item.get("type", "message") if isinstance(item, dict) else ""
-        if kind == "message":
-            message = _message(item)
-        elif kind == "function_call":
-            call = read_call(item.get("call_id"), item.get("name"), item.get("arguments"))
-            message = Message("assistant", "", tool_calls=(call,))
-        elif kind == "function_call_output":
-            output = text_of(item.get("output"), "the output of a function call")
-            message = Message("tool", output, tool_call_id=str(item.get("call_id")))
-        elif kind in ("reasoning", "item_reference"):
-            continue
-        else:
-            raise RequestError(f"input has an item of the type {kind!r}; expected messages and function calls.")
-        last = messages[-1] if messages else None
+_INCLUDED = {"reasoning.encrypted_content"}  # of `include`: what is known without it
+
+
+def _add_items(messages: list[Message], items: list[Any], past: Past, notes: set[str]) -> None:
+    """Add the messages of a list of items; items of the assistant that follow each other are one turn."""
+    for given in items:
+        if not isinstance(given, dict):
+            raise RequestError(f"input has {given!r:.80}; expected messages, function calls and their outputs.")
+        kind = given.get("type") or ("message" if "role" in given else "item_reference")
+        item = past.item(given.get("id")) if kind == "item_reference" else given
+        kind = item.get("type") or kind
+        if kind not in _KNOWN:
+            raise RequestError(
+                f"input has an item of the type {kind!r:.80}; expected messages, function calls and their outputs."
+            )
+        known_fields(item, "input", _KNOWN[kind], notes)
+        message, last = _item(kind, item), messages[-1] if messages else None
         if message.role == "assistant" and last is not None and last.role == "assistant":
-            calls = (*last.tool_calls, *message.tool_calls)
-            messages[-1] = replace(last, content=last.content + message.content, tool_calls=calls)
+            messages[-1] = joined(last, message)
         else:
             messages.append(message)
-    return messages
+    if messages and messages[-1].role == "assistant" and not (messages[-1].content or messages[-1].tool_calls):
+        messages.pop()  # reasoning without anything that it led to
+
+
+def _item(kind: str, item: Mapping[str, Any]) -> Message:
+    if kind == "message":
+        return _message(item)
+    if kind == "function_call":
+        call = read_call(item.get("call_id"), item.get("name"), item.get("arguments"))
+        return Message("assistant", "", tool_calls=(call,))
+    if kind == "function_call_output":
+        output = text_of(item.get("output"), "the output of a function call")
+        return Message("tool", output, tool_call_id=str(item.get("call_id")))
+    thought = "\n".join(text_of(item.get(key), "the reasoning") for key in ("summary", "content") if item.get(key))
+    return Message("assistant", "", reasoning=thought)
 
 
 def _message(item: Mapping[str, Any]) -> Message:
@@ -132,13 +189,13 @@ def _message(item: Mapping[str, Any]) -> Message:
         return Message("system", text)
     if role in ("user", "assistant"):
         return Message("user" if role == "user" else "assistant", text)
-    raise RequestError(f"input has a message of the role {role!r}; expected user, assistant, system or developer.")
+    raise RequestError(f"input has a message of the role {role!r:.80}; expected user, assistant, system or developer.")
 
 
-def _tool(item: Any) -> ToolSpec:
+def _tool(item: Any, notes: set[str]) -> ToolSpec:
     if isinstance(item, dict) and item.get("type") != "function":
-        raise RequestError(f"tools has one of the type {item.get('type')!r}; this model has functions only.")
-    return read_tool(item, "parameters")
+        raise server_tool(item.get("type"))
+    return read_tool(item, "parameters", notes)
 
 
 def _output(reply_id: str, answer: ModelAnswer) -> list[dict[str, Any]]:
@@ -174,7 +231,11 @@ def _output(reply_id: str, answer: ModelAnswer) -> list[dict[str, Any]]:
 
 def _opened(item: dict[str, Any]) -> dict[str, Any]:
     """An item before its content has come."""
-    contents: dict[str, dict[str, Any]] = {"message": {"content": []}, "function_call": {"arguments": ""}}
+    contents: dict[str, dict[str, Any]] = {
+        "message": {"content": []},
+        "function_call": {"arguments": ""},
+        "reasoning": {"summary": []},
+    }
     empty = contents.get(item["type"], {})
     return {**item, **empty} | ({} if item["type"] == "reasoning" else {"status": "in_progress"})
 
@@ -190,6 +251,7 @@ def _head(reply: Reply) -> dict[str, Any]:
         "incomplete_details": None,
         "instructions": body.get("instructions"),
         "metadata": body.get("metadata") or {},
+        "previous_response_id": body.get("previous_response_id"),
         "parallel_tool_calls": True,
         "temperature": None,
         "top_p": None,
