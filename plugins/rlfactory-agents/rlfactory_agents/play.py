@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +18,7 @@ from rlfactory_core.tools.attempt import error_line, is_infra_error
 from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
 
 SOURCE = "agent"  # of its faults
+GRACE_S = 10.0  # in which an agent may still answer after a limit of the run has refused its request
 
 
 async def play_agent(
@@ -27,7 +29,8 @@ async def play_agent(
     The agent's answer is the trajectory's. Faults:
 
     - An agent that raises, or gives no answer, or never asks the model, has failed (kind ``agent``): there is no
-      answer, and the trajectory is scored so. If a limit of the run ended it, that limit is the stop reason.
+      answer, and the trajectory is scored so. If a limit of the run ended it, that limit is the stop reason. After the
+      limit it has `GRACE_S` to answer.
     - Connection errors, by their type, a model that does not answer, and an agent that is not done in time are infra
       faults, which mask the trajectory.
 
@@ -35,16 +38,25 @@ async def play_agent(
         ValueError: the sampler returned different numbers of ids and log-probs.
     """
     started = time.perf_counter()
-    conversation = Conversation(episode, model)
+    end = asyncio.get_running_loop().time() + deadline_s
+    deadline = asyncio.timeout_at(end)
+
+    def limited(stop: StopReason | None) -> None:
+        with suppress(RuntimeError):  # it has expired, or the agent has just ended
+            soon = asyncio.get_running_loop().time() + GRACE_S
+            deadline.reschedule(end if stop is None else min(deadline.when() or end, soon))
+
+    conversation = Conversation(episode, model, limited)
     result, fault = AgentResult(None), None
     try:
         with gateway.serving(conversation) as endpoint:
-            async with asyncio.timeout(deadline_s) as deadline:
+            async with deadline:
                 result = AgentResult.of(await agent(episode.sample, endpoint))
     except TimeoutError as error:
         late = deadline.expired()
         message = f"not done within {deadline_s:g} s (agent.deadline_s)" if late else error_line(error)
-        fault = Fault(FaultKind.INFRA, SOURCE, message, code="late" if late else "crashed")
+        kind = FaultKind.AGENT if late and conversation.stop is not None else FaultKind.INFRA
+        fault = Fault(kind, SOURCE, message, code="late" if late else "crashed")
     except Exception as error:  # noqa: BLE001 the boundary to the user's agent
         kind = FaultKind.INFRA if is_infra_error(error) else FaultKind.AGENT
         said = str(error) if isinstance(error, AgentError) else error_line(error)

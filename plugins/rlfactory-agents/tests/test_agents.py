@@ -18,6 +18,7 @@ import pytest
 from agent_conversations import user
 from conversations import CHAT, LIMITS, RecordingSampler, episode
 from process_tree import is_running
+from rlfactory_agents import play as play_module
 from rlfactory_agents.function import FunctionAgents
 from rlfactory_agents.play import play_agent
 from rlfactory_agents.program import MAX_OUTPUT, ProgramAgents
@@ -137,6 +138,20 @@ def test_a_limit_that_ends_the_agent_is_nobodys_fault() -> None:
 
     played = play(FunctionAgents(agent), limits=RolloutLimits(3, 9, 100, 10_000))
     assert (played.stop, len(played.turns), played.faults) == (StopReason.MAX_TURNS, 3, ())
+
+
+def test_an_agent_that_goes_on_after_a_limit_is_ended_and_scored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not masked and played again: that would leave out the long attempts."""
+    monkeypatch.setattr(play_module, "GRACE_S", 0.05)
+
+    async def agent(sample: Sample, endpoint: Endpoint) -> str:
+        while True:
+            with contextlib.suppress(httpx.HTTPStatusError):
+                await ask(endpoint, user("Who?"))
+
+    played = play(FunctionAgents(agent), limits=RolloutLimits(2, 9, 100, 10_000))
+    assert (played.stop, len(played.turns), played.faults) == (StopReason.MAX_TURNS, 2, ())
+    assert not played.masked
 
 
 def test_an_agent_that_answers_after_a_limit_has_its_answer_and_the_limit_is_why_it_ended() -> None:

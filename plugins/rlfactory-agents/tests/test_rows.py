@@ -252,6 +252,20 @@ def test_limits_refuse_the_next_request(limits: RolloutLimits, code: str, stop: 
     asyncio.run(play())
 
 
+def test_a_full_context_ends_no_attempt_that_goes_on_in_another() -> None:
+    async def play() -> None:
+        heard: list[StopReason | None] = []
+        limits = RolloutLimits(9, 9, 100, 100)
+        conversation = Conversation(episode(limits), TokenModel(CHAT, RecordingSampler(["him"])), heard.append)
+        with pytest.raises(RequestError, match="fills the context"):
+            await conversation.answer(ChatCompletions().read({"messages": [user("Who? " * 30)]}))
+        await conversation.answer(ChatCompletions().read({"messages": [user("Who?")]}))
+        assert heard == [StopReason.LENGTH, None]
+        assert conversation.stop is None
+
+    asyncio.run(play())
+
+
 def test_an_agent_that_edits_for_ever_is_stopped() -> None:
     async def play() -> None:
         asked = Asked(lambda number: "yes", RolloutLimits(1000, 100, 40, 10_000))
