@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
 from rlfactory_agents.forks import LATE_SYSTEM, REPEATED
-from rlfactory_agents.keys import Key, rejoined
-from rlfactory_agents.past import joined
+from rlfactory_agents.keys import Key, joined, rejoined
 from rlfactory_agents.rows import End, Place, RowState, place, tools_key
 from rlfactory_core.errors import BackendError, ChatFormatError
 from rlfactory_core.gateway.models import GatewayModel, Sampled

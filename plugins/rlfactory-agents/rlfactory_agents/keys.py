@@ -7,7 +7,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfactory_agents.past import joined
 from rlfactory_core.types import Message
 
 _THOUGHT = re.compile(r"^\s*(?:<think>)?.*?(?:</think(?::\w+)?>|\[/THINK\])", re.DOTALL)
@@ -49,6 +48,16 @@ def turn_of(ids: Sequence[str]) -> str:
     """The number of the turn that made all calls with these ids; empty if it is not one turn of the gateway."""
     turns = {found[1] if (found := _OWN_CALL.fullmatch(each)) else "" for each in ids}
     return turns.pop() if len(turns) == 1 else ""
+
+
+def joined(first: Message, second: Message) -> Message:
+    """Two messages of the assistant as one turn."""
+    return Message(
+        "assistant",
+        first.content + second.content,
+        reasoning=first.reasoning or second.reasoning,
+        tool_calls=(*first.tool_calls, *second.tool_calls),
+    )
 
 
 def rejoined(messages: Sequence[Message]) -> tuple[Message, ...]:

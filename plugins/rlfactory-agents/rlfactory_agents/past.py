@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_agents.exchange import ModelRequest, RequestError
+from rlfactory_agents.keys import joined
 from rlfactory_core.types import Message
 
 
@@ -25,16 +26,6 @@ class Answered:
         if not self.request.opening:
             return (*history, self.answer)
         return (*history[:-1], joined(history[-1], self.answer))
-
-
-def joined(first: Message, second: Message) -> Message:
-    """Two messages of the assistant as one turn."""
-    return Message(
-        "assistant",
-        first.content + second.content,
-        reasoning=first.reasoning or second.reasoning,
-        tool_calls=(*first.tool_calls, *second.tool_calls),
-    )
 
 
 class Past:

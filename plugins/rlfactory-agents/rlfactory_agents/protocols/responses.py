@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
-from rlfactory_agents.past import Past, joined
+from rlfactory_agents.keys import joined
+from rlfactory_agents.past import Past
 from rlfactory_agents.protocols.base import (
     Reply,
     answerable,
