@@ -131,6 +131,8 @@ class TemplateFormat:
             entry["reasoning_content"] = message.reasoning
         if message.tool_calls:
             entry["tool_calls"] = [self._call_entry(call) for call in message.tool_calls]
+        if message.name and message.role != "tool":
+            entry["name"] = message.name
         if message.role == "tool":
             name = message.name or "tool"
             entry |= {"name": name, "tool_call_id": self._own_id(message.tool_call_id or "call_0", name)}

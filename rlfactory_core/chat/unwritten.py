@@ -6,6 +6,7 @@ template supports is thereby seen from what it writes, in just this conversation
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -49,8 +50,8 @@ def _marked(message: Message, index: int, marks: dict[str, Unwritten]) -> Messag
 
     def call(each: ToolCall) -> ToolCall:
         what = f"a call of {each.name}"
-        arguments = {"probe": mark(f"the arguments of {what}")} if each.arguments else each.arguments
-        return replace(each, name=mark(what), arguments=arguments)
+        arguments = {"probe": mark(f"the arguments of {what}")} if each.arguments else {}
+        return ToolCall(each.id, mark(what), json.dumps(arguments), arguments)
 
     calls = tuple(map(call, message.tool_calls))
     beside = bool(calls)

@@ -37,6 +37,8 @@ def message_to_wire(message: Message, reasoning_key: str | None) -> dict[str, An
         row["tool_calls"] = [_call_to_wire(call) for call in message.tool_calls]
     if message.reasoning and reasoning_key:
         row[reasoning_key] = message.reasoning
+    if message.name and message.role != "tool":
+        row["name"] = message.name
     if message.role == "tool":
         row["tool_call_id"] = message.tool_call_id or ""
     return row

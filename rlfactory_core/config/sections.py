@@ -29,6 +29,12 @@ class DataColumns(Section):
     """The name of a part of the data, whose results are also reported by themselves."""
     tools: str | None = "tools"
     """The tools that a row's episodes may use: a list of names, or of schemas in OpenAI's format. Null: all tools."""
+    answer_after: str | None = "ask"
+    """The text behind which the answer begins in its column, such as ####. Null: the answer is all that the column
+    holds. ask: a run whose answers end like GSM8K's solutions is refused."""
+    last_turn: Literal["ask", "drop", "keep"] = "ask"
+    """A prompt that ends with a turn of the assistant. drop: without that turn, which is the answer. keep: the model
+    speaks again after it. ask: the run is refused."""
 
 
 class DataConfig(Section):

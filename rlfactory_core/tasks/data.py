@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from numbers import Real
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import Any, Literal, cast
 
 from rlfactory_core.config import DataColumns
 from rlfactory_core.errors import DataError, MissingExtraError
-from rlfactory_core.types import Message, Role, Sample
+from rlfactory_core.tasks.messages import data_in, read_prompt
+from rlfactory_core.types import Message, Sample
 
 __all__ = ["first_rows", "load_samples"]
 
 Row = Mapping[str, Any]
+_log = logging.getLogger(__name__)
 _ABSENT = object()
+ASK = "ask"  # of `DataColumns`
+_SOLUTION = re.compile(r"(?:^|\n)[ \t]*(####)[^\n]*\S\s*\Z")  # how GSM8K ends a solution
 _LINES = (".jsonl", ".json", ".ndjson")
 _HALF = re.compile("[\ud800-\udfff]")  # a surrogate of UTF-16 that is alone; json joins the pairs
 
@@ -27,42 +33,53 @@ def load_samples(path: str | Path, columns: DataColumns, split: str) -> list[Sam
     """All rows of a file as samples.
 
     The prompt is a text or a list of ``{role, content}`` messages, the answer a text, a number or a list of accepted
-    ones. If an id is missing or occurs twice, row numbers from 0 become the ids of all rows. The row without its prompt
-    becomes the sample's metadata.
+    ones; lists may be JSON in a text. If an id is missing or occurs twice, row numbers from 0 become the ids of all
+    rows. The row without its prompt becomes the sample's metadata.
 
     Args:
         columns: the columns' names; dots reach into structs.
 
     Raises:
         DataError: the file is missing or unreadable or has no rows, a column is missing, or a prompt or an answer is
-            empty.
+            empty or may mean two things.
         MissingExtraError: the file is parquet, and pyarrow is not installed.
     """
     path = Path(path)
     rows = list(_read(path))
     if not rows:
         raise DataError(f"{path} has no rows; a data file needs at least one question.")
-    for field, column in (("prompt", columns.prompt), ("answer", columns.answer)):
-        if not any(_get(row, column) is not _ABSENT for row in rows):
+    for what, column, get in (("prompt", columns.prompt, _get), ("answer", columns.answer, _get_answer)):
+        if not any(get(row, column) is not _ABSENT for row in rows):
             found = ", ".join(sorted(_paths(rows[0], ""))) or "none"
             raise DataError(
-                f"{path} has no column {column!r} for the {field}. Found: {found}. "
-                f"Name the right one with data.columns.{field}=COLUMN."
+                f"{path} has no column {column!r} for the {what}. Found: {found}. "
+                f"Name the right one with data.columns.{what}=COLUMN."
             )
     ids = [_get(row, columns.id) for row in rows]
     named = all(value not in (_ABSENT, None) for value in ids) and len(set(map(str, ids))) == len(ids)
-    return [
-        Sample(
-            id=str(ids[number]) if named else str(number),
-            prompt=_prompt(_get(row, columns.prompt), f"{path}, row {number} (from 0): column {columns.prompt!r}"),
-            answer=_answer(_get(row, columns.answer), f"{path}, row {number} (from 0): column {columns.answer!r}"),
-            metadata={key: value for key, value in row.items() if key != columns.prompt.split(".")[0]},
-            split=split,
-            tools=_tools(_get(row, columns.tools), f"{path}, row {number} (from 0): column {columns.tools!r}"),
-            slice="" if (value := _get(row, columns.slice)) in (_ABSENT, None) else str(value),
+    answers = _Answers(columns.answer_after)
+    samples = []
+    for number, row in enumerate(rows):
+        place = f"{path}, row {number} (from 0): column"
+        prompt = read_prompt(_get(row, columns.prompt), f"{place} {columns.prompt!r}")
+        samples.append(
+            Sample(
+                id=str(ids[number]) if named else str(number),
+                prompt=_asked(prompt, columns.last_turn, f"{place} {columns.prompt!r}"),
+                answer=answers.read(_get_answer(row, columns.answer), f"{place} {columns.answer!r}"),
+                metadata={key: value for key, value in row.items() if key != columns.prompt.split(".")[0]},
+                split=split,
+                tools=_tools(_get(row, columns.tools), f"{place} {columns.tools!r}"),
+                slice="" if (value := _get(row, columns.slice)) in (_ABSENT, None) else str(value),
+            )
         )
-        for number, row in enumerate(rows)
-    ]
+    if answers.kept:
+        _log.warning(
+            "%s: %d of %d answers in %r are lists or objects in a text, such as %.80r. Each is one answer as it is "
+            "written; write several accepted ones as texts in quotes.",
+            *(path, len(answers.kept), len(rows), columns.answer, answers.kept[0]),
+        )
+    return samples
 
 
 def first_rows(path: str | Path, count: int) -> tuple[list[Row], list[str]]:
@@ -147,17 +164,49 @@ def _read_parquet(path: Path) -> Iterator[Row]:
 
 
 def _get(row: Row, column: str | None) -> Any:
-    """The value at a dotted path, or `_ABSENT`; a column whose own name has these dots comes first."""
+    """The value at a dotted path, or `_ABSENT`; a column whose own name has these dots comes first.
+
+    A struct on the way may be JSON in a text.
+    """
     if column is None:
         return _ABSENT
     if column in row:
         return row[column]
     value: Any = row
     for key in column.split("."):
+        if isinstance(value, str) and value.lstrip()[:1] == "{":
+            value = data_in(value)
         if not isinstance(value, Mapping) or key not in value:
             return _ABSENT
         value = value[key]
     return value
+
+
+def _get_answer(row: Row, column: str) -> Any:
+    """As `_get`; the text of verl's own layout stands where Search-R1's has a struct."""
+    value = _get(row, column)
+    if value is not _ABSENT or column != DataColumns().answer:
+        return value
+    value = _get(row, column.rpartition(".")[0])
+    return _ABSENT if isinstance(value, Mapping) else value
+
+
+def _asked(
+    prompt: str | tuple[Message, ...], last_turn: Literal["ask", "drop", "keep"], place: str
+) -> str | tuple[Message, ...]:
+    """The prompt, without the assistant's last turn if that is to be dropped."""
+    if isinstance(prompt, str) or prompt[-1].role != "assistant" or last_turn == "keep":
+        return prompt
+    if last_turn == ASK:
+        raise DataError(
+            f"{place} ends with the assistant's own turn, {prompt[-1].content[:80]!r}. Is that the answer that the "
+            "model should find? Then leave it out of the prompt: data.columns.last_turn=drop. Should the model speak "
+            "again after it? data.columns.last_turn=keep"
+        )
+    kept = prompt[: max((index + 1 for index, each in enumerate(prompt) if each.role != "assistant"), default=0)]
+    if not kept:
+        raise DataError(f"{place} holds only turns of the assistant, so data.columns.last_turn=drop leaves nothing.")
+    return kept
 
 
 def _paths(row: Row, prefix: str) -> Iterator[str]:
@@ -166,26 +215,6 @@ def _paths(row: Row, prefix: str) -> Iterator[str]:
             yield from _paths(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}"
-
-
-def _prompt(value: Any, place: str) -> str | tuple[Message, ...]:
-    if isinstance(value, str) and value.strip():
-        return value
-    if value is _ABSENT or not isinstance(value, Sequence) or isinstance(value, str) or not value:
-        raise DataError(f"{place} is empty or not a prompt; expected a text or a list of messages.")
-    messages = tuple(_message(item, place) for item in value)
-    if not any(message.content.strip() for message in messages):
-        raise DataError(f"{place} holds only empty messages.")
-    return messages
-
-
-def _message(item: Any, place: str) -> Message:
-    role = item.get("role") if isinstance(item, Mapping) else None
-    content = item.get("content") if isinstance(item, Mapping) else None
-    if role not in get_args(Role) or not isinstance(content, str):
-        expected = f"expected {{role, content}} with a text and one of the roles {', '.join(get_args(Role))}."
-        raise DataError(f"{place} holds the message {str(item)[:200]!r}; {expected}")
-    return Message(cast(Role, role), content)
 
 
 def _tools(value: Any, place: str) -> tuple[str, ...] | None:
@@ -214,24 +243,64 @@ def _tool_name(item: Any) -> Any:
     return (function if isinstance(function, Mapping) else item).get("name")
 
 
-def _answer(value: Any, place: str) -> str | tuple[str, ...]:
-    if isinstance(value, Mapping):
-        keys = ", ".join(map(str, value))
-        raise DataError(f"{place} is a struct with {keys}; name one of these with data.columns.answer=COLUMN.KEY.")
-    if is_nan(value):
-        raise DataError(f"{place} is not a number (NaN), which no answer equals; drop the row, or give its answer.")
-    several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
-    for item in value if several else (value,):
-        if isinstance(item, bytes) or (isinstance(item, Sequence | Mapping) and not isinstance(item, str)):
-            held = f"{str(item)[:200]}, a {type(item).__name__}"
-            raise DataError(f"{place} holds {held}; expected a text, a number, or a list of these.")
-    if several:
-        answers = tuple(str(item) for item in value if item is not None and str(item).strip())
-        if answers:
-            return answers
-    elif value not in (_ABSENT, None) and str(value).strip():
-        return str(value)
-    raise DataError(f"{place} is empty; every question needs an answer to compare with.")
+@dataclass(slots=True)
+class _Answers:
+    """Reads the answers of a file.
+
+    Args:
+        after: as `DataColumns.answer_after`.
+        kept: texts that hold data, and are taken as they are.
+    """
+
+    after: str | None
+    kept: list[str] = field(default_factory=list)
+
+    def read(self, value: Any, place: str) -> str | tuple[str, ...]:
+        value = self._listed(value)
+        if isinstance(value, Mapping):
+            keys = ", ".join(map(str, value))
+            raise DataError(f"{place} is a struct with {keys}; name one of these with data.columns.answer=COLUMN.KEY.")
+        if is_nan(value):
+            raise DataError(f"{place} is not a number (NaN), which no answer equals; drop the row, or give its answer.")
+        several = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        for item in value if several else (value,):
+            if isinstance(item, bytes) or (isinstance(item, Sequence | Mapping) and not isinstance(item, str)):
+                held = f"{str(item)[:200]}, a {type(item).__name__}"
+                raise DataError(f"{place} holds {held}; expected a text, a number, or a list of these.")
+        if several:
+            answers = tuple(self._final(str(item), place) for item in value if item is not None and str(item).strip())
+            if answers:
+                return answers
+        elif value not in (_ABSENT, None) and str(value).strip():
+            return self._final(str(value), place)
+        raise DataError(f"{place} is empty; every question needs an answer to compare with.")
+
+    def _listed(self, value: Any) -> Any:
+        """The list of texts that a text wholly is; a list of numbers alone may well be one answer."""
+        if not isinstance(value, str) or (found := data_in(value)) is None:
+            return value
+        plain = isinstance(found, list) and not any(isinstance(item, list | Mapping) for item in found)
+        if plain and any(isinstance(item, str) for item in found):
+            return found
+        self.kept.append(value)
+        return value
+
+    def _final(self, answer: str, place: str) -> str:
+        """What follows the text behind which the answer begins."""
+        if self.after == ASK and _SOLUTION.search(answer):
+            raise DataError(
+                f"{place} holds a solution that ends with {answer[answer.rindex('####') :][:80]!r}, as in GSM8K. Is "
+                "only what follows #### the answer? data.columns.answer_after=#### Is it the whole text? "
+                "data.columns.answer_after=null"
+            )
+        if self.after in (ASK, None, ""):
+            return answer
+        _, found, final = answer.rpartition(str(self.after))
+        if not found or not final.strip():
+            raise DataError(
+                f"{place} holds {answer[-80:]!r}, in which no answer follows data.columns.answer_after={self.after}"
+            )
+        return final.strip()
 
 
 def is_nan(answer: Any) -> bool:

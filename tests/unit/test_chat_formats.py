@@ -9,6 +9,7 @@ from chat_tokenizers import LLAMA, make_tokenizer
 
 from rlfactory_core.chat.proof import appended, prove_text
 from rlfactory_core.chat.select import choose_format
+from rlfactory_core.chat.unwritten import unwritten
 from rlfactory_core.types import Message, ToolSpec
 
 pytest.importorskip("transformers")
@@ -58,6 +59,22 @@ def test_a_turn_is_read_back(name: str, template_name: str, thinking: bool) -> N
         assert (read.content, read.reasoning) == (beside, thought)
     answer = Message("assistant", "It is Ann.", reasoning=thought)
     assert chat.parse(chat.encode(chat.written(answer))) == answer
+
+
+@each_template
+def test_a_history_of_the_data_reaches_the_model(name: str, template_name: str) -> None:
+    chat = make_format(template_name)
+    messages = (
+        *[Message("system", "Be brief.")] * chat.abilities.system,
+        Message("user", "Weather in Rome?"),
+        Message("assistant", "", "Let me look.", (call(0, "search", query="Rome"),)),
+        result(0, "18 C"),
+        Message("assistant", "18 degrees."),
+        Message("user", "And in F?"),
+    )
+    found = unwritten(chat, messages, [SEARCH])
+    assert [each.text for each in found if not each.by_design] == []
+    assert {each.field for each in found} <= {"the thinking"}
 
 
 @each_template

@@ -12,7 +12,7 @@ import pytest
 from rlfactory_core.config import DataColumns
 from rlfactory_core.errors import DataError, MissingExtraError
 from rlfactory_core.tasks.data import load_samples
-from rlfactory_core.types import Message
+from rlfactory_core.types import Message, ToolCall
 
 VERL = {
     "data_source": "nq",
@@ -49,6 +49,110 @@ def test_the_verl_format_needs_no_configuration(tmp_path: Path, kind: str) -> No
     assert "prompt" not in first.metadata
 
 
+def test_the_layout_of_verl_itself_needs_no_configuration(tmp_path: Path) -> None:
+    rows = [VERL | {"reward_model": {"style": "rule", "ground_truth": "72"}, "extra_info": {"index": 7}}]
+    for path in (write(tmp_path / "q.jsonl", *rows, VERL), as_parquet(tmp_path / "q.parquet", *rows)):
+        assert load(path)[0].answer == "72"
+    assert load(write(tmp_path / "q.jsonl", VERL | {"reward_model": json.dumps(VERL["reward_model"])}))[0].answer == (
+        "Ann",
+        "Ann Lee",
+    )
+
+
+CALL = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
+HISTORY = [
+    {"role": "developer", "content": "Be brief."},
+    {"role": "user", "content": [{"type": "text", "text": "Weather "}, {"type": "text", "text": "in Rome?"}]},
+    {"role": "assistant", "content": None, "reasoning_content": "hm", "tool_calls": [CALL]},
+    {"role": "tool", "content": "18 C", "tool_call_id": "c1", "name": "weather"},
+    {"role": "user", "content": "And in F?"},
+]
+READ = (
+    Message("system", "Be brief."),
+    Message("user", "Weather in Rome?"),
+    Message("assistant", "", "hm", (ToolCall("c1", "weather", '{"city": "Rome"}', {"city": "Rome"}),)),
+    Message("tool", "18 C", tool_call_id="c1", name="weather"),
+    Message("user", "And in F?"),
+)
+BARE = {"name": "weather", "arguments": {"city": "Rome", "unit": None}}  # as Arrow, which fills up with nulls
+OTHERS = [
+    {"role": "assistant", "content": "", "reasoning": "hm", "tool_calls": [{**CALL, "function": BARE}]},
+    {"role": "assistant", "content": [], "thinking": "hm", "tool_calls": json.dumps([{"id": "c1", **BARE}])},
+    {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}], "tool_calls": [CALL], "refusal": None},
+]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_histories_with_tools_are_read_whole(tmp_path: Path, kind: str) -> None:
+    make = write if kind == "jsonl" else as_parquet
+    history = [{**message, "content": message["content"] or ""} for message in HISTORY]
+    history[1]["content"] = "Weather in Rome?"  # Arrow cannot mix texts and parts
+    (sample,) = load(make(tmp_path / f"q.{kind}", VERL | {"prompt": history}))
+    assert sample.messages == READ
+
+
+@pytest.mark.parametrize("turn", OTHERS)
+def test_turns_that_call_are_written_in_several_ways(tmp_path: Path, turn: dict[str, Any]) -> None:
+    (sample,) = load(write(tmp_path / "q.jsonl", VERL | {"prompt": [*HISTORY[:2], turn, *HISTORY[3:]]}))
+    assert sample.messages == READ or sample.messages[2].tool_calls[0].arguments == {"city": "Rome"}
+    assert (sample.messages[2].reasoning, sample.messages[:2], sample.messages[3:]) == ("hm", READ[:2], READ[3:])
+
+
+def test_older_formats_and_conversations_as_json_are_messages_too(tmp_path: Path) -> None:
+    functions = [
+        {"role": "user", "content": "Weather in Rome?"},
+        {"role": "assistant", "content": None, "function_call": {"name": "weather", "arguments": ""}},
+        {"role": "function", "name": "weather", "content": {"degrees": 18, "wind": None}},
+    ]
+    sharegpt = [
+        {"from": "human", "value": "Weather in Rome?"},
+        {"from": "function_call", "value": '{"name": "weather", "arguments": {}}'},
+        {"from": "observation", "value": '{"degrees": 18}'},
+    ]
+    for given in (functions, sharegpt, json.dumps(functions), str(sharegpt)):
+        (sample,) = load(write(tmp_path / "q.jsonl", VERL | {"prompt": given}))
+        call = ToolCall("call_0", "weather", "{}", {})
+        result = Message("tool", '{"degrees": 18}', tool_call_id="call_0", name="weather")
+        assert sample.messages == (
+            Message("user", "Weather in Rome?"),
+            Message("assistant", "", tool_calls=(call,)),
+            result,
+        )
+    for text in ("[1, 2, 3]", '{"role": "cook", "name": "Ann"}', '["a", "b"]'):
+        assert load(write(tmp_path / "q.jsonl", VERL | {"prompt": text}))[0].prompt == text
+
+
+def test_an_answer_may_stand_behind_a_solution_or_in_the_prompt(tmp_path: Path) -> None:
+    turn = {"role": "assistant", "content": "Ann"}
+    path = write(tmp_path / "q.jsonl", answer("One and one.\n#### 1,002 ") | {"prompt": [*VERL["prompt"], turn]})
+    (found,) = load(path, answer_after="####", last_turn="drop")
+    assert (found.answer, found.messages) == ("1,002", (Message("user", "Who?"),))
+    whole = load_samples(path, DataColumns(answer_after=None, last_turn="keep"), "train")[0]
+    assert (whole.answer, whole.messages[-1].content) == ("One and one.\n#### 1,002 ", "Ann")
+    with pytest.raises(DataError, match=r"no answer follows data\.columns.answer_after=Answer:"):
+        load(path, answer_after="Answer:", last_turn="drop")
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ('["Ann", "Ann Lee"]', ("Ann", "Ann Lee")),
+        ("['Ann', 'Ann Lee']", ("Ann", "Ann Lee")),
+        ('["4", 5]', ("4", "5")),
+        ("['Ann' 'Lee']", "['Ann' 'Lee']"),  # as numpy writes two texts, which Python reads as one
+        ("[1, 2]", "[1, 2]"),
+        ('[{"name": "look"}]', '[{"name": "look"}]'),
+        ("[0, 1)", "[0, 1)"),
+    ],
+)
+def test_a_list_of_texts_in_a_text_is_several_answers(
+    tmp_path: Path, given: str, read: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert load(write(tmp_path / "q.jsonl", answer(given)))[0].answer == read
+    kept = given in ("[1, 2]", '[{"name": "look"}]')
+    assert ("1 of 1 answers" in caplog.text) == kept
+
+
 def test_other_columns_by_name(tmp_path: Path) -> None:
     path = write(tmp_path / "q.jsonl", {"question": "Who?", "a.b": 3, "x": {"a": "no"}}, {"question": "?", "a.b": "y"})
     first, second = load(path, prompt="question", answer="a.b", slice="type")
@@ -83,6 +187,10 @@ def test_blank_lines_and_a_byte_order_mark_are_no_rows(tmp_path: Path) -> None:
     assert len(load(path)) == 1
 
 
+def asked(message: dict[str, Any]) -> dict[str, Any]:
+    return VERL | {"prompt": [{"role": "assistant", **message}, *VERL["prompt"]]}
+
+
 def answer(value: Any) -> dict[str, Any]:
     return VERL | {"reward_model": {"ground_truth": {"target": value}}}
 
@@ -104,6 +212,18 @@ def answer(value: Any) -> dict[str, Any]:
         ([VERL | {"prompt": "  "}], r"row 0 .* is empty"),
         ([VERL | {"prompt": [{"role": "user", "content": ""}]}], r"only empty messages"),
         ([VERL | {"prompt": [{"role": "robot", "content": "x"}]}], r"robot.*expected \{role, content\}"),
+        ([VERL | {"prompt": '[{"role": "user", "content": "cut'}], r"begins like messages as JSON, and cannot be read"),
+        ([asked({"content": None})], r"null beside tool calls only"),
+        ([asked({"content": [{"type": "image_url", "image_url": {"url": "x"}}]})], r"parts with texts; got image_url"),
+        ([asked({"content": "x", "tool_plan": "first"})], r"no field 'tool_plan', which no chat template writes"),
+        ([asked({"content": "x", "tool_calls": [{"name": "look", "arguments": "{"}]})], r"that are a JSON object"),
+        ([asked({"content": "x", "tool_calls": [{"type": "custom", "custom": {}}]})], r"tool calls with the name and"),
+        ([asked({"role": "user", "content": "x", "reasoning": "hm"})], r"reasoning as a text, in a message of the ass"),
+        (
+            [VERL | {"prompt": [*VERL["prompt"], {"role": "assistant", "content": "Ann"}]}],
+            r"'Ann'.*last_turn=drop.*keep",
+        ),
+        ([answer("One and one.\n#### 2")], r"'#### 2', as in GSM8K\..*answer_after=####.*answer_after=null"),
         ([VERL | {"prompt": ["Who?"]}], r"expected \{role, content\}"),
         ([answer("")], r"is empty; every question needs an answer"),
         ([answer(None)], r"is empty"),
