@@ -13,7 +13,7 @@ __all__ = ["ChatClient", "Completion"]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One assistant turn from a server. Token counts are 0 if the server does not report them."""
+    """One assistant turn from a server. Token counts are estimated if the server does not report them."""
 
     message: Message
     finish: Literal["stop", "length"] = "stop"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 from rlfactory_core.clients.base import Completion
+from rlfactory_core.clients.replies import MAX_BYTES, bounded_request
 from rlfactory_core.clients.wire import RefusedError, completion_from_wire, message_to_wire, reasoning_key
 from rlfactory_core.errors import BackendError, UsageError, nearest
 from rlfactory_core.types import Message, SamplingParams, ToolSpec
@@ -41,6 +42,7 @@ class RequestLimits:
     deadline_s: float = 600.0  # for one completion from when it has a connection, with retries
     retries: int = 6  # after the first request: on 429 (with its ``Retry-After``), 5xx and lost connections
     backoff_s: tuple[float, float] = (0.5, 20.0)  # the first pause and the longest pause, before jitter
+    reply_bytes: int = MAX_BYTES  # a longer reply is an error
 
 
 class OpenAIClient:
@@ -153,14 +155,14 @@ class OpenAIClient:
         async with self._slots:
             try:
                 data = await asyncio.wait_for(self._request("POST", "/chat/completions", body), self._limits.deadline_s)
-                completion = completion_from_wire(data)
+                completion = completion_from_wire(data, body)
             except TimeoutError:
                 raise self._failed(f"gave no answer within {self._limits.deadline_s:g} s") from None
             except RefusedError as error:
                 if error.context_is_full:
                     return None
                 raise self._failed(str(error), refused=error) from error
-            except (ValueError, RecursionError) as error:
+            except (ValueError, OverflowError, RecursionError) as error:
                 raise self._failed(f"did not answer with a chat completion: {error}") from error
         self._reasoning_key = self._reasoning_key or reasoning_key(data)
         self.sampled_tokens += completion.sampled_tokens
@@ -177,7 +179,7 @@ class OpenAIClient:
         headers = {"Content-Type": "application/json"}
         if self._authorization:
             headers["Authorization"] = self._authorization
-        self._client = ConnectionPools(headers, self._limits.concurrency)
+        self._client = ConnectionPools(headers, self._limits.concurrency, self._limits.reply_bytes)
 
     def _body(self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -243,7 +245,7 @@ class OpenAIClient:
                 if attempt > self._limits.retries or (method == "GET" and isinstance(error, httpx.ConnectError)):
                     what = f"cannot be reached ({str(error) or type(error).__name__})"
                     raise self._failed(what, start=method == "GET") from error
-            except httpx.HTTPError as error:  # such as a body that is not compressed as it says
+            except httpx.HTTPError as error:  # such as a body that is too long, or not compressed as it says
                 raise self._failed(f"gave an answer that cannot be read ({error})") from error
             else:
                 if response.is_success:
@@ -303,9 +305,10 @@ class ConnectionPools:
     Args:
         headers: of every request.
         connections: the most requests at once; the caller has to respect it.
+        reply_bytes: the most that is read of a reply.
     """
 
-    def __init__(self, headers: Mapping[str, str], connections: int) -> None:
+    def __init__(self, headers: Mapping[str, str], connections: int, reply_bytes: int) -> None:
         import httpx
 
         verify = httpx.create_ssl_context()  # shared, because making one takes about 20 ms
@@ -316,13 +319,15 @@ class ConnectionPools:
             for _ in range(-(-connections // _POOL))
         ]
         self._busy = [0] * len(self._clients)
+        self._reply_bytes = reply_bytes
 
     async def request(self, method: str, url: str, content: str | None) -> httpx.Response:
-        """See `httpx.AsyncClient.request`."""
+        """See `bounded_request`."""
         at = min(range(len(self._busy)), key=self._busy.__getitem__)
         self._busy[at] += 1
         try:
-            return await self._clients[at].request(method, url, content=content)
+            client = self._clients[at]
+            return await bounded_request(client, method, url, max_bytes=self._reply_bytes, content=content)
         finally:
             self._busy[at] -= 1
 

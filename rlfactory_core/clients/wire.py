@@ -23,6 +23,7 @@ REASONING_KEYS = ("reasoning_content", "reasoning")  # DeepSeek, SGLang and llam
 BROKEN_OFF = ("abort", "error")  # of vLLM and SGLang, for a request that was cancelled or failed after it had begun
 
 _CLOSE_THINK = "</think>"
+_BYTES_PER_TOKEN = 4  # of English text, about
 _NAMELESS = "Invalid tool call: it names no function."
 
 
@@ -44,8 +45,8 @@ def message_to_wire(message: Message, reasoning_key: str | None) -> dict[str, An
     return row
 
 
-def completion_from_wire(data: Any) -> Completion:
-    """The first choice of a response.
+def completion_from_wire(data: Any, asked: Mapping[str, Any] = {}) -> Completion:
+    """The first choice of a response to the request ``asked``. Tokens that the server does not count are estimated.
 
     Raises:
         ValueError: it is not a chat completion, or the server broke off.
@@ -58,11 +59,18 @@ def completion_from_wire(data: Any) -> Completion:
         return Completion(
             _message(choice["message"]),
             "length" if choice.get("finish_reason") == "length" else "stop",
-            int(usage.get("prompt_tokens") or 0),
-            int(usage.get("completion_tokens") or 0),
+            _tokens(usage.get("prompt_tokens"), [asked.get("messages"), asked.get("tools")]),
+            _tokens(usage.get("completion_tokens"), choice["message"]),
         )
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise ValueError(f"it is not one ({type(error).__name__}: {error})") from error
+
+
+def _tokens(counted: Any, value: Any) -> int:
+    """The server's count; what the JSON of ``value`` comes to, if it counts none."""
+    if counted and int(counted) > 0:
+        return int(counted)
+    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")) // _BYTES_PER_TOKEN + 1
 
 
 def reasoning_key(data: Any) -> str | None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 import socket
 import threading
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -354,6 +357,11 @@ def test_a_server_that_is_away_at_first_can_be_opened_later() -> None:
     ("reply", "message"),
     [
         (Reply(200, b"not gzip", {"Content-Encoding": "gzip"}), "gave an answer that cannot be read"),
+        (Reply(200, gzip.compress(bytes(20 << 20)), {"Content-Encoding": "gzip"}), "longer than 16,777,216 bytes"),
+        (Reply(200, b" " * (17 << 20)), "longer than 16,777,216 bytes"),
+        (Reply(200, gzip.compress(gzip.compress(b"{}")), {"Content-Encoding": "gzip, gzip"}), "expected gzip, deflate"),
+        (Reply(200, gzip.compress(b"{}")[:-9], {"Content-Encoding": "gzip"}), "it breaks off"),
+        (Reply(200, b'{"choices": [{"message": {}}], "usage": {"prompt_tokens": Infinity}}'), "did not answer with"),
         (Reply(200, b"[" * 100_000), "did not answer with a chat completion"),
         (Reply(200, b'{"choices": [{"message": {"role"'), "did not answer with a chat completion"),
     ],
@@ -361,6 +369,17 @@ def test_a_server_that_is_away_at_first_can_be_opened_later() -> None:
 def test_an_answer_that_is_none_is_a_backend_error(reply: Reply, message: str) -> None:
     with serve(scripted(reply)) as server, pytest.raises(BackendError, match=message):
         talk(client(server.url))
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_packed_answer_without_counts_is_read_and_its_tokens_are_estimated(*, raw: bool) -> None:
+    body = json.dumps(replace(said("x" * 400), headers={}).body | {"usage": None}).encode()
+    packed = zlib.compress(body)[2:-4] if raw else zlib.compress(body)
+    with serve(scripted(Reply(200, packed, {"Content-Encoding": "deflate"}))) as server:
+        found = talk(client(server.url))
+    assert found is not None
+    assert 100 <= found.sampled_tokens < 150
+    assert found.prompt_tokens > 0
 
 
 def test_a_cancelled_request_closes_its_connection() -> None:

@@ -43,7 +43,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The judge's answer. Token counts come from the server; they are 0 if it sends none or the reply was cached."""
+    """The judge's answer. Token counts come from the server, or are estimated; they are 0 if the reply was cached."""
 
     values: tuple[float, ...]  # from `Form.read`
     text: str  # without the reasoning
@@ -51,6 +51,7 @@ class Reply:
     prompt_tokens: int = 0
     sampled_tokens: int = 0
     attempts: int = 0  # requests sent; 0: the reply was cached
+    clamped: bool = False  # a number was outside the scale
     cached: bool = False  # from the cache of an equal question
     seconds: float = 0.0  # from question to reply, including waiting
     endpoint: str = ""

@@ -88,6 +88,9 @@ class ScoreForm(Form):
         """The one score, mapped onto [0, 1]."""
         return (self._scale.fraction(verdict),)
 
+    def is_beyond(self, verdict: float) -> bool:
+        return not self._scale.low <= verdict <= self._scale.high
+
 
 class TurnScoresForm(Form):
     """A number from ``low`` to ``high`` for each of ``turns`` turns, in order. Numbers outside are clamped."""
@@ -119,6 +122,9 @@ class TurnScoresForm(Form):
     def values(self, verdict: Scores) -> tuple[float, ...]:
         """One score for each turn, mapped onto [0, 1]."""
         return tuple(map(self._scale.fraction, verdict))
+
+    def is_beyond(self, verdict: Scores) -> bool:
+        return not self._scale.low <= min(verdict) <= max(verdict) <= self._scale.high
 
 
 class RankingForm(Form):

@@ -1,7 +1,8 @@
 """How a judge's answer is read: as JSON, with or without other text around it.
 
-An object with the verdict at the end of the answer is final, whatever comes before it. Otherwise all verdicts of an
-answer must agree. The time is linear in the answer's length.
+An object with the verdict at the end of the answer is final, whatever comes before it, unless the judged text holds the
+same object: then the judge may only be quoting. Otherwise all verdicts of an answer must agree. The time is linear in
+the answer's length.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ MAX_CHARACTERS = 256 * 1024  # a longer answer is no verdict
 _MAX_OBJECTS = 256  # tries to read one; each costs at most the answer's length
 _BRACE = re.compile(r"\{\s{0,64}[\"}]")
 _FENCED = re.compile(r"```[a-zA-Z]{0,16}\s")
+_SAME = re.compile(r"[\s\"'`\\]+|(?<=\d)\.0+(?!\d)")  # {"score": 10} is {'score':10.0}
 _NOTHING = re.compile(r"(?:[\s`*_.$]|<[/|]?[A-Za-z_]{1,24}\|?>){0,100}")  # such as an end of turn that a server left in
 # Qwen, QwQ, DeepSeek and most; others; Mistral; Kimi
 _TAGS = (("<think>", "</think>"), ("<thinking>", "</thinking>"), ("[THINK]", "[/THINK]"), ("◁think▷", "◁/think▷"))
@@ -44,6 +46,10 @@ class Form(ABC):
     def values(self, verdict: Any) -> tuple[float, ...]:
         """The numbers of a verdict, clamped and mapped onto [0, 1]."""
 
+    def is_beyond(self, verdict: Any) -> bool:
+        """Whether a number of the verdict is outside the scale, so that it is clamped."""
+        return False
+
     @property
     def schema(self) -> Mapping[str, Any]:
         """The JSON schema of an object with exactly one, required property, for servers that enforce one."""
@@ -56,7 +62,15 @@ class Form(ABC):
         }
 
     def read(self, text: str) -> tuple[float, ...]:
-        """The numbers in an answer. Raises `UnreadableError`: no verdict, an unclear one, or several that differ."""
+        """The numbers of the `verdict` in an answer, mapped onto [0, 1]."""
+        return self.values(self.verdict(text))
+
+    def verdict(self, text: str, judged: str = "") -> Any:
+        """The verdict in an answer about the text ``judged``.
+
+        Raises:
+            UnreadableError: no verdict, an unclear one, several that differ, or one that the judge may have quoted.
+        """
         answer = _without_reasoning(text)
         if not answer:
             raise UnreadableError("The judge's answer is empty.")
@@ -64,30 +78,37 @@ class Form(ABC):
             raise UnreadableError(f"The judge's answer has {len(answer)} characters, more than any verdict needs.")
         whole = _whole_json(answer)
         verdict = None if isinstance(whole, dict) else self.of_json(answer if whole is None else whole)
-        return self.values(self._decided(answer) if verdict is None else verdict)
+        return self._decided(answer, judged) if verdict is None else verdict
 
-    def _decided(self, answer: str) -> Any:
+    def _decided(self, answer: str, judged: str) -> Any:
         found = list(self._verdicts(answer))
-        if found and found[-1][0] is not None and _NOTHING.fullmatch(answer, found[-1][1]):
-            return found[-1][0]
-        values = {value for value, _ in found}
+        values = {value for value, _, _ in found}
         only = next(iter(values)) if len(values) == 1 else None
-        if only is None:
+        is_quoted = False
+        if found:
+            last, start, end = found[-1]
+            is_last = last is not None and _NOTHING.fullmatch(answer, end) is not None
+            is_quoted = is_last is (only is None) and _bare(answer[start:end]) in _bare(judged)
+            if is_last and not is_quoted:
+                return last
+        if only is None or is_quoted:
             what = "several verdicts that differ" if len(values) > 1 else "no verdict that can be read"
+            if is_quoted:
+                what = "a verdict that the judged text holds, too, so that it may be quoted"
             shown = repr(answer if len(answer) <= 160 else f"{answer[:60]} … {answer[-90:]}")
             raise UnreadableError(
                 f"The judge's answer holds {what}: {shown}. Expected {self.wanted}, such as {self.example}."
             )
         return only
 
-    def _verdicts(self, answer: str) -> Iterator[tuple[Any, int]]:
-        """The verdicts of the JSON objects that have one of the keys, and their ends. Objects within belong to them."""
+    def _verdicts(self, answer: str) -> Iterator[tuple[Any, int, int]]:
+        """Verdict, start and end of the JSON objects that have one of the keys. Objects within belong to them."""
         end = 0
         for start, stop, found in _json_objects(answer):
             if start >= end and any(key in found for key in self.keys):
                 end = stop
                 first, *others = [self.of_json(found[key]) for key in self.keys if key in found]
-                yield first if {first, *others} <= {first, None} else None, stop
+                yield first if {first, *others} <= {first, None} else None, start, stop
 
 
 def _json_objects(answer: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
@@ -100,6 +121,11 @@ def _json_objects(answer: str) -> Iterator[tuple[int, int, dict[str, Any]]]:
         except (ValueError, RecursionError):
             continue
         yield brace.start(), end, value
+
+
+def _bare(text: str) -> str:
+    """The text without what JSON can be written with and without."""
+    return _SAME.sub("", text).casefold()
 
 
 def _whole_json(answer: str) -> Any:

@@ -84,6 +84,12 @@ def whole_quotations(prompt: str) -> bool:
     )
 
 
+def quotations(prompt: str) -> str:
+    """The texts of a prompt's quotations, one after the other."""
+    parts = _LINE.split(prompt)  # text, slash, tag, text, …
+    return "\n".join(parts[3::6])
+
+
 def _tags(text: str) -> Iterator[str]:
     seed = text.encode("utf-8", "replace")
     while True:

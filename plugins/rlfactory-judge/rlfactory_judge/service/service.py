@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -26,9 +27,12 @@ from rlfactory_judge.contract import (
     UnreadableError,
 )
 from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.rubrics.quoting import quotations
 from rlfactory_judge.service.budget import TokenBudget
 from rlfactory_judge.service.endpoint import Timing
 from rlfactory_judge.service.requests import Endpoints, request_counts
+
+_log = logging.getLogger(__name__)
 
 Outcome = Reply | VerifierError
 _NAMES: dict[type[VerifierError], str] = {  # of the counts, the most serious failure first
@@ -41,7 +45,6 @@ _NAMES: dict[type[VerifierError], str] = {  # of the counts, the most serious fa
 _CACHE_FORMAT = "2"  # of the cached replies' keys and contents
 _VOTES_TEMPERATURE = 0.7
 DEFAULT_URL = "http://127.0.0.1:8000/v1"  # of `rlfactory judge serve`
-_CHARS_PER_TOKEN = 4  # if the server sends no counts
 
 
 @dataclass(slots=True)
@@ -109,6 +112,8 @@ class JudgeService:
         self._in_flight = InFlightRequests()
         self._endpoints: Endpoints | None = None
         self._is_open = False
+        self._readings: Counter[str] = Counter()  # all, and the clamped ones
+        self._has_warned = False
 
     def describe(self) -> str:
         """The model and where it is, for messages."""
@@ -202,21 +207,36 @@ class JudgeService:
         except (RefusedError, UnavailableError) as error:
             return error
         said, tokens = completion.message, (completion.prompt_tokens, completion.sampled_tokens)
-        characters = sum(len(message.content) + len(message.reasoning) for message in (*messages, said))
-        await self.budget.spend(sum(tokens) or characters // _CHARS_PER_TOKEN + 1)
+        await self.budget.spend(sum(tokens))
         try:
             if completion.finish == "length":  # a truncated number is a different number
                 raise UnreadableError(
                     f"The judge's reply was cut off at max_tokens={params.max_tokens}. Give it more, or a rubric that "
                     "asks for less."
                 )
-            values = question.form.read(said.content)
+            reply = self._read(question, said.content, said.reasoning)
         except UnreadableError as error:
             counts = {**request_counts(requests), "prompt_tokens": tokens[0], "sampled_tokens": tokens[1]}
             return UnreadableError(str(error), counts=counts)
         if self._cache is not None:
             self._cache.put(key, self.name, json.dumps([said.content, said.reasoning]))
-        return Reply(values, said.content, said.reasoning, *tokens, requests, endpoint=endpoint)
+        prompt, sampled = tokens
+        return replace(reply, prompt_tokens=prompt, sampled_tokens=sampled, attempts=requests, endpoint=endpoint)
+
+    def _read(self, question: Question, text: str, reasoning: str) -> Reply:
+        """Raises `UnreadableError`; warns once if many scores are outside the scale."""
+        form = question.form
+        verdict = form.verdict(text, quotations(question.user))
+        clamped = form.is_beyond(verdict)
+        self._readings.update(all=1, clamped=clamped)
+        if clamped and not self._has_warned and self._readings["clamped"] >= max(5, self._readings["all"] / 5):
+            self._has_warned = True
+            _log.warning(
+                "%s: %d of %d scores were outside the scale, such as %s; expected %s. They are clamped, so that "
+                "different answers get the same reward. Set low and high to the scale of the rubric, or output=json.",
+                self.name, self._readings["clamped"], self._readings["all"], verdict, form.wanted,
+            )  # fmt: skip
+        return Reply(form.values(verdict), text, reasoning, clamped=clamped)
 
     def _key(self, question: Question, params: SamplingParams, sample: int) -> str:
         """The key of everything that determines the judge's reply."""
@@ -231,7 +251,7 @@ class JudgeService:
             return None
         try:
             text, reasoning = map(str, json.loads(known))
-            return Reply(question.form.read(text), text, reasoning, cached=True)
+            return replace(self._read(question, text, reasoning), cached=True)
         except (UnreadableError, ValueError, TypeError):  # this version cannot read it: ask again
             return None
 
@@ -300,13 +320,13 @@ def worst_failure(outcomes: Sequence[Reply | VerifierError]) -> VerifierError:
 def cost(outcomes: Iterable[Reply | VerifierError]) -> dict[str, float]:
     """The total cost of replies and failures for `Score.counts`; counts of zero are left out.
 
-    ``replies``, of these ``cached`` ones (from an equal question); ``requests``, of these ``retries``;
-    ``prompt_tokens``, ``sampled_tokens``; and the failures by the names in `_NAMES`.
+    ``replies``, of these ``cached`` ones (from an equal question) and ``clamped`` ones; ``requests``, of these
+    ``retries``; ``prompt_tokens``, ``sampled_tokens``; and the failures by the names in `_NAMES`.
     """
     counts: Counter[str] = Counter()
     for each in outcomes:
         if isinstance(each, Reply):
-            counts.update(replies=1, cached=each.cached, **request_counts(each.attempts))
+            counts.update(replies=1, cached=each.cached, clamped=each.clamped, **request_counts(each.attempts))
             counts.update(prompt_tokens=each.prompt_tokens, sampled_tokens=each.sampled_tokens)
         else:
             counts[next(name for kind, name in _NAMES.items() if isinstance(each, kind))] += 1

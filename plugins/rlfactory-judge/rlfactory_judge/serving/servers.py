@@ -22,6 +22,7 @@ from typing import Literal
 import click
 import httpx
 
+from rlfactory_core.clients.replies import bounded_request
 from rlfactory_core.errors import BackendError, MissingExtraError, UsageError
 from rlfactory_core.utils.display import printable
 
@@ -268,7 +269,7 @@ class ServerProcess:
             # Another program on the port would refuse to sample a token of our model.
             body = {"model": self.model, "messages": [{"role": "user", "content": "Ready?"}], "max_tokens": 1}
             try:
-                response = await client.post(f"{url}/chat/completions", json=body, timeout=_FIRST_S)
+                response = await bounded_request(client, "POST", f"{url}/chat/completions", json=body, timeout=_FIRST_S)
             except httpx.HTTPError as error:
                 raise self._failed(f"The server at {url} does not answer questions: {error!r}.") from error
         if self.exit_code is not None:
@@ -316,7 +317,8 @@ class ServerProcess:
 async def is_healthy(client: httpx.AsyncClient, url: str, seconds: float = 10.0) -> bool:
     """Whether the server at ``url``, which ends with /v1, says that it is well."""
     with suppress(httpx.HTTPError):
-        return (await client.get(url.removesuffix("/v1") + "/health", timeout=seconds)).is_success
+        address = url.removesuffix("/v1") + "/health"
+        return (await bounded_request(client, "GET", address, timeout=seconds)).is_success
     return False
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 
+from rlfactory_core.clients.replies import bounded_request
 from rlfactory_core.errors import BackendError, ToolUnavailableError, UsageError
 from rlfactory_search.retrievers.base import Hit, encodable
 
@@ -53,7 +54,8 @@ class HttpRetriever:
         body = {"queries": [encodable(query) for query in queries], "topk": k, "return_scores": True}
         try:
             # httpx has a limit for each phase, but none for the whole request
-            response = await asyncio.wait_for(self._client.post(self._url, json=body), self._deadline_s)
+            request = bounded_request(self._client, "POST", self._url, json=body)
+            response = await asyncio.wait_for(request, self._deadline_s)
             response.raise_for_status()
             result = response.json()["result"]
             hits = [[_hit(item) for item in found] for found in result]
@@ -61,6 +63,8 @@ class HttpRetriever:
             raise self._unavailable(f"gave no answer within {self._deadline_s:g} s") from None
         except httpx.HTTPStatusError as error:
             raise self._unavailable(f"answered with HTTP status {error.response.status_code}") from error
+        except httpx.DecodingError as error:
+            raise self._unavailable(f"gave an answer that cannot be read ({error})") from error
         except httpx.HTTPError as error:
             raise self._unavailable(f"cannot be reached ({str(error) or type(error).__name__})") from error
         except (ValueError, KeyError, TypeError) as error:
