@@ -182,7 +182,7 @@ def _conversations(chat: ProvableFormat) -> list[tuple[Message, ...]]:
     thought = "Let me look.\n\nTwice." if chat.thinking else ""
     later = "" if chat.opens_thinking and not chat.thinking_open else thought  # in turns that follow results
     plain = thought if chat.opens_thinking else ""
-    system = (Message("system", "Be  brief.\n"),) if chat.abilities.system else ()
+    system = (Message("system", "Be  brief.\n"),)
     user = Message("user", "Who leads Ωmega?\n")
     calls = (_call(0, "search", query='a "b"\n'), _call(1, "search", query="日本", top=3))
 

@@ -29,6 +29,12 @@ def template_of(tokenizer: Any) -> str | None:
     return template if isinstance(template, str) and template else None
 
 
+def _toolless_template_of(tokenizer: Any) -> str | None:
+    """The source of the template for conversations without tools, if it is another than for those with tools."""
+    templates = getattr(tokenizer, "chat_template", None)
+    return templates.get("default") if isinstance(templates, Mapping) and templates.get("tool_use") else None
+
+
 def remedy(tokenizer: Any) -> str:
     """What the user can do about a tokenizer without a usable template."""
     if type(tokenizer).__name__ == "MistralCommonBackend":
@@ -43,7 +49,7 @@ def remedy(tokenizer: Any) -> str:
 class Abilities:
     """Which parts of its input a template writes."""
 
-    system: bool  # messages of the role "system"
+    system: bool  # messages of the role "system", with tools and without
     tools: bool  # the offered tools
     calls: int  # tool calls in one turn: 0, 1, or 2 for any number
     beside: bool  # text beside a call
@@ -53,6 +59,8 @@ class Abilities:
 
 class ChatTemplate:
     """Renders messages. If the template asks for the date, it gets that of the start, so that prompts do not change.
+
+    Of two named templates (``default`` and ``tool_use``), whole conversations without tools get the first.
 
     Args:
         tokenizer: has ``apply_chat_template``.
@@ -64,6 +72,8 @@ class ChatTemplate:
     def __init__(self, tokenizer: Any, source: str, thinking: bool) -> None:
         now = datetime.now().astimezone()
         self.source = _DATE.sub(lambda match: repr(now.strftime(match[2])), source)
+        toolless = _toolless_template_of(tokenizer)
+        self._toolless = toolless and _DATE.sub(lambda match: repr(now.strftime(match[2])), toolless)
         known: dict[str, tuple[bool, Any]] = {
             "enable_thinking": ("enable_thinking" in source, thinking),
             "thinking": (bool(_THINKING.search(source)), thinking),
@@ -74,28 +84,52 @@ class ChatTemplate:
         self._tokenizer = tokenizer
         self.abilities = self._find_abilities()
 
-    def render(self, messages: Sequence[Entry], tools: Sequence[Entry], *, generation_prompt: bool) -> str:
+    def render(
+        self, messages: Sequence[Entry], tools: Sequence[Entry], *, generation_prompt: bool, whole: bool = False
+    ) -> str:
         """The template's text.
+
+        Args:
+            whole: it is no part of a conversation that may have tools.
 
         Raises:
             ChatFormatError: the template refuses the conversation, or fails.
         """
+        used = bool(tools) or any("tool_calls" in entry or entry["role"] == "tool" for entry in messages)
+        toolless = self._toolless if whole and not used else None
         try:
             text = self._tokenizer.apply_chat_template(
                 list(messages),
-                tools=list(tools) or None,
-                chat_template=self.source,
+                # A template that is for tools alone need not know the case without them.
+                tools=list(tools) or ([] if self._toolless and not toolless else None),
+                chat_template=toolless or self.source,
                 add_generation_prompt=generation_prompt,
                 tokenize=False,
                 **self._options,
             )
         except Exception as error:  # a template is a program that came with the model
+            reason = f"{type(error).__name__}: {error}"
+            named = next((tool for tool in tools if not self._takes(tool)), None)
+            if named is not None:
+                raise ChatFormatError(
+                    f"The model's chat template does not take the tool '{named['function']['name']}': {reason}. Give "
+                    "it what the template asks for (a description, or a type for each argument), or leave it out."
+                ) from error
             roles = ", ".join(entry["role"] for entry in messages)
             raise ChatFormatError(
-                f"The model's chat template does not take this conversation (roles: {roles}): "
-                f"{type(error).__name__}: {error}"
+                f"The model's chat template does not take this conversation (roles: {roles}): {reason}"
             ) from error
         return str(text)
+
+    def _takes(self, tool: Entry) -> bool:
+        try:
+            asked = [{"role": "user", "content": "?"}]
+            self._tokenizer.apply_chat_template(
+                asked, tools=[tool], chat_template=self.source, tokenize=False, **self._options
+            )
+        except Exception:  # noqa: BLE001 - a template is a program that came with the model
+            return False
+        return True
 
     def _find_abilities(self) -> Abilities:
         asked: Entry = {"role": "user", "content": "?"}
@@ -108,7 +142,10 @@ class ChatTemplate:
         said: Entry = one if calls else {"role": "assistant", "content": "?"}
         tool = ToolSpec("probe_tool", "?", {"type": "object", "properties": {}}).function_schema
         return Abilities(
-            system=self._writes([{"role": "system", "content": "probe_system"}, asked], "probe_system"),
+            system=all(
+                self._writes([{"role": "system", "content": "probe_system"}, asked], "probe_system", offered)
+                for offered in ([], [tool])
+            ),
             tools=self._writes([asked], "probe_tool", [tool]),
             calls=calls,
             beside=self._writes([asked, {**one, "content": "probe_said"}], "probe_said"),

@@ -5,10 +5,11 @@ rest follows from the template. The prompt is the template's render. An observat
 an assistant turn that stands in for the sampled one, with calls that match the results, because some templates look for
 names and ids there. The canonical text of a turn is what the template writes after its own generation prompt.
 
-If a template does not show tools, the first message describes them. If it does not show results, they go into a user
-turn. If it does not write calls, they become a part of the content. Text beside a call that it does not accept is left
-out of prompts, but stays in a sampled turn. The stop token of a turn is the token that the model sampled, even if the
-template writes another one.
+If a template does not write system messages, or refuses them, their text begins the user message that follows. If it
+does not show tools, the first message describes them. If it does not show results, they go into a user turn. If it does
+not write calls, they become a part of the content. Text beside a call that it does not accept is left out of prompts,
+but stays in a sampled turn. The stop token of a turn is the token that the model sampled, even if the template writes
+another one.
 
 Libraries that render families on token ids were tried instead (2026). Prime Intellect's ``renderers`` 0.1.12 writes
 turns with its own code, chosen by the model's name, and turns an ``<|im_end|>`` in a tool's output into the special
@@ -21,6 +22,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rlfactory_core.chat.encoding import TextEncoder
@@ -223,12 +225,12 @@ class TemplateFormat:
     ) -> str:
         """The template's text of a whole conversation."""
         entries, offered = self._with_tools(self._entries(messages), [tool.function_schema for tool in tools])
-        return self._template.render(entries, offered, generation_prompt=generation_prompt)
+        return self._template.render(entries, offered, generation_prompt=generation_prompt, whole=True)
 
     def written(self, message: Message) -> str:
         """The canonical text of an assistant message as a model of this family samples it, stop token included."""
-        prompt = self.past_prompt(self.render([_QUESTION]))
-        whole = self.render([_QUESTION, message], generation_prompt=False)
+        prompt = self.past_prompt(self._template.render(self._entries([_QUESTION]), [], generation_prompt=True))
+        whole = self._template.render(self._entries([_QUESTION, message]), [], generation_prompt=False)
         head, opened = prompt, ""
         if not whole.startswith(prompt) and self.opens_thinking:  # opened in the prompt, not shown in the past
             head = prompt.rstrip().removesuffix("<think>")
@@ -265,7 +267,7 @@ class TemplateFormat:
         mark = self._encoder.mark([self._entries(messages), offered])
         entries = self._entries(self._guarded(messages, mark))
         entries, offered = self._with_tools(entries, self._encoder.guard(offered, mark))
-        return self._template.render(entries, offered, generation_prompt=True), mark
+        return self._template.render(entries, offered, generation_prompt=True, whole=True), mark
 
     def _observation(self, messages: Sequence[Message]) -> tuple[str, str]:
         """The text that follows a sampled turn, and its mark."""
@@ -315,7 +317,7 @@ class TemplateFormat:
     def _entries(self, messages: Sequence[Message]) -> list[Entry]:
         entries: list[Entry] = []
         previous = None
-        for message in messages:
+        for message in messages if self.abilities.system else _without_system(messages):
             if message.role == "tool" and not self.abilities.results:
                 content = f"<tool_response>\n{message.content}\n</tool_response>"
                 if previous == "tool":
@@ -347,7 +349,19 @@ class TemplateFormat:
 
     def _opens_thinking(self, messages: Sequence[Message]) -> bool:
         try:
-            text = self.observation_text(messages) if messages else self.initial_text([_QUESTION], [])
+            prompt = self._template.render(self._entries([_QUESTION]), [], generation_prompt=True)
+            text = self.observation_text(messages) if messages else prompt
         except ChatFormatError:
             return False  # the proof will report why
         return text.rstrip().endswith(self.think)
+
+
+def _without_system(messages: Sequence[Message]) -> list[Message]:
+    """The same texts: those of system messages are in a user message, with what the user says before and after."""
+    kept: list[Message] = []
+    for inputs, run in groupby(messages, key=lambda message: message.role in ("system", "user")):
+        group = list(run)
+        if inputs and any(message.role == "system" for message in group):
+            group = [Message("user", "\n\n".join(message.content for message in group))]
+        kept += group
+    return kept

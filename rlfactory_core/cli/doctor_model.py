@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rlfactory_core.plugins.registry import Registry
 
 _LACKS = {
-    "system": "system messages; write such texts into the prompt",
+    "system": "system messages; their texts begin the user message that follows",
     "tools": "tools; the first message describes them",
     "results": "tool results; they are sent as the user's turns",
 }

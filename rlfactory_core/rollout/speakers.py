@@ -10,11 +10,12 @@ from functools import cache
 from typing import Protocol
 
 from rlfactory_core.clients.base import ChatClient
+from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.images import NAME
 from rlfactory_core.protocols import ChatFormat, EnvStart, Sampler, Vision
 from rlfactory_core.rollout.episode import Episode
 from rlfactory_core.rollout.history import SUMMARIZE, SUMMARIZED, with_notes
-from rlfactory_core.types import Message, ToolSpec, Turn
+from rlfactory_core.types import Message, Sample, ToolSpec, Turn
 from rlfactory_core.utils.seeds import derive_seed
 
 _log = logging.getLogger(__name__)
@@ -41,6 +42,16 @@ class Speaker(Protocol):
     async def close(self) -> None: ...
 
 
+def prompt_ids(
+    chat: ChatFormat, sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec]
+) -> tuple[int, ...]:
+    """`ChatFormat.initial_ids`, with errors that name the sample."""
+    try:
+        return chat.initial_ids(messages, tools)
+    except ChatFormatError as error:
+        raise ChatFormatError(f"The prompt of sample '{sample.id}': {error}") from error
+
+
 class TokenSpeaker:
     """A `Speaker` that asks a sampler and keeps all ids so far."""
 
@@ -59,7 +70,7 @@ class TokenSpeaker:
     def start(self, start: EnvStart) -> None:
         self._tools, self._prompt = start.tools, start.messages
         self._messages = start.messages
-        self._context = self._chat.initial_ids(start.messages, start.tools)
+        self._context = prompt_ids(self._chat, self._episode.sample, start.messages, start.tools)
 
     async def shorten(self, number: int) -> Turn | None:
         history, ids = self._episode.history, (*self._ids, *self._context)

@@ -112,11 +112,7 @@ class _Room:
         return limit if self.known is None else min(limit, self.known)
 
     def tokens(self, index: int) -> int:
-        sample = self.samples[index]
-        try:
-            return len(self.runtime.prompt_ids(sample) or ())
-        except ChatFormatError as error:
-            raise _of_sample(sample, error) from error
+        return len(self.runtime.prompt_ids(self.samples[index]) or ())
 
     def without(self) -> dict[int, int]:
         """The prompts without room, and their tokens."""

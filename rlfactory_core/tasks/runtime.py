@@ -19,6 +19,7 @@ from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout, rollout, rollout_group
 from rlfactory_core.rollout.history import History
 from rlfactory_core.rollout.retrying import retried
+from rlfactory_core.rollout.speakers import prompt_ids
 from rlfactory_core.tasks.agents import make_agents
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.scorers import ServedModel
@@ -173,7 +174,7 @@ class TaskRuntime:
     def prompt_ids(self, sample: Sample) -> tuple[int, ...] | None:
         """The token ids of a sample's prompt, tools included; None: an agent of the user's own makes the prompt."""
         own = self.of(sample)
-        return None if own.agents else own.chat.initial_ids(sample.messages, own.offered(sample))
+        return None if own.agents else prompt_ids(own.chat, sample, sample.messages, own.offered(sample))
 
     @property
     def shows_prompts(self) -> bool:

@@ -10,8 +10,10 @@ from chat_tokenizers import LLAMA, QWEN, make_tokenizer, published
 
 from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE, Qwen3Format
 from rlfactory_core.chat.select import choose_format
+from rlfactory_core.chat.unwritten import unwritten
 from rlfactory_core.errors import ChatFormatError
-from rlfactory_core.types import ToolSpec
+from rlfactory_core.rollout.speakers import prompt_ids
+from rlfactory_core.types import Message, Sample, ToolSpec
 
 transformers = pytest.importorskip("transformers")
 tokenizers = pytest.importorskip("tokenizers")
@@ -59,6 +61,52 @@ def test_of_several_templates_that_for_tools_is_taken() -> None:
     chat = choose_format(formats(), several)
     assert chat.name == "qwen3"
     chat.prove()
+
+
+CHATML = """{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
+{%- endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
+TOOLS_ALONE = (  # as Hermes 2 and 3 have it: fails without tools, and for a tool whose argument has no type
+    "{{ '<|im_start|>system\nTools:' }}{% for tool in tools %}{{ tool.function.name }}"
+    "{% for name, fields in tool.function.parameters.properties|items %}{{ ' ' + name + ' ' + fields.type }}"
+    "{% endfor %}{% endfor %}{{ '<|im_end|>\n' }}{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' }}"
+    "{% if message.tool_calls is defined %}{% for call in message.tool_calls %}{{ '<tool_call>\n' + "
+    "call.function|tojson + '\n</tool_call>' }}{% if not loop.last %}{{ '\n' }}{% endif %}{% endfor %}"
+    "{% else %}{{ message.content }}{% endif %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+
+
+def test_a_template_for_tools_alone_is_not_asked_without_tools() -> None:
+    several = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=make_tokenizer().backend_tokenizer,
+        chat_template={"default": CHATML, "tool_use": TOOLS_ALONE},
+    )
+    chat = choose_format(formats(), several)
+    chat.prove()
+    user = Message("user", "?")
+    assert chat.decode(chat.initial_ids([user], [])) == "<|im_start|>user\n?<|im_end|>\n<|im_start|>assistant\n"
+    text = chat.decode(chat.initial_ids([user], [SEARCH]))
+    assert text.startswith("<|im_start|>system\nTools:search query string")
+    odd = ToolSpec("odd", "An argument without a type.", {"type": "object", "properties": {"what": {}}})
+    sample = Sample("row-7", "?", "")
+    with pytest.raises(ChatFormatError, match=r"sample 'row-7': .*does not take the tool 'odd': .*Give it"):
+        prompt_ids(chat, sample, sample.messages, [SEARCH, odd])
+
+
+def test_a_template_that_refuses_system_messages_gets_their_text_in_the_users() -> None:
+    refuses = "{% if messages[0].role == 'system' %}{{ raise_exception('no system role') }}{% endif %}" + CHATML
+    leaves_out = CHATML.replace("in messages %}", "in messages if message.role != 'system' %}")
+    for template in (refuses, leaves_out):
+        chat = choose_format(formats(), make_tokenizer(template))
+        chat.prove()
+        system, user = Message("system", "Be brief."), Message("user", "Hi")
+        said = [system, user, Message("assistant", "Yes?"), Message("system", "No.")]
+        text = chat.decode(chat.initial_ids(said, []))
+        assert text == (
+            "<|im_start|>user\nBe brief.\n\nHi<|im_end|>\n<|im_start|>assistant\nYes?<|im_end|>\n"
+            "<|im_start|>user\nNo.<|im_end|>\n<|im_start|>assistant\n"
+        )
+        assert not unwritten(chat, said, [])
 
 
 def test_a_tokenizer_without_a_template_is_refused_with_the_remedy() -> None:
