@@ -68,7 +68,8 @@ CHATML = """{% for message in messages %}{{ '<|im_start|>' + message.role + '\n'
 TOOLS_ALONE = (  # as Hermes 2 and 3 have it: fails without tools, and for a tool whose argument has no type
     "{{ '<|im_start|>system\nTools:' }}{% for tool in tools %}{{ tool.function.name }}"
     "{% for name, fields in tool.function.parameters.properties|items %}{{ ' ' + name + ' ' + fields.type }}"
-    "{% endfor %}{% endfor %}{{ '<|im_end|>\n' }}{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' }}"
+    "{% endfor %}{% endfor %}{{ '<|im_end|>\n' }}"
+    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' }}"
     "{% if message.tool_calls is defined %}{% for call in message.tool_calls %}{{ '<tool_call>\n' + "
     "call.function|tojson + '\n</tool_call>' }}{% if not loop.last %}{{ '\n' }}{% endif %}{% endfor %}"
     "{% else %}{{ message.content }}{% endif %}{{ '<|im_end|>\n' }}{% endfor %}"
