@@ -225,15 +225,15 @@ class Sampler(Protocol):
 
 
 class RewardScorer(Protocol):
-    """Scores a trajectory, unweighted. Raises `VerifierError` if it cannot decide."""
+    """Scores a trajectory, unweighted; a number is a `Score` of that value. Raises `VerifierError` if it cannot."""
 
-    async def score(self, trajectory: Trajectory) -> Score: ...
+    async def score(self, trajectory: Trajectory) -> Score | float: ...
 
 
 class GroupScorer(Protocol):
     """Compares all attempts at one sample; returns one score for each trajectory, in order."""
 
-    async def score_group(self, group: Group) -> Sequence[Score]: ...
+    async def score_group(self, group: Group) -> Sequence[Score | float]: ...
 
 
 class Verifier(Protocol):

@@ -225,6 +225,7 @@ class Score:
     seconds: float = 0.0  # of scoring; scorers run in parallel, so the sum of latency_s may be larger
 
 
+PROMPT = "prompt"  # `Fault.source` of an attempt whose prompt leaves no room for an answer
 BRANCH = "branch"  # `Turn.fork` of a row that begins with the ids of another row, up to an earlier turn
 
 

@@ -16,7 +16,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields
 
-from rlfactory_core.types import Fault, FaultKind, Group, ToolResult, Trajectory
+from rlfactory_core.types import PROMPT, Fault, FaultKind, Group, ToolResult, Trajectory
 
 MOST_MASKED = 1 / 3
 """The largest share of masked trajectories in a group, or in a step, that is trained on."""
@@ -145,6 +145,20 @@ def _label(name: str, trajectory: Trajectory) -> str:
 def masked_by(trajectories: Iterable[Trajectory]) -> Counter[str]:
     """The number of masked trajectories for each source, such as a tool; that of the first masking fault counts."""
     return Counter(_masking(each).source for each in trajectories if each.masked)
+
+
+def in_vain(trajectories: Iterable[Trajectory]) -> str:
+    """Why to play them again would change nothing: their rewards give no score, or their prompts leave no room.
+
+    Empty if too few are lost so.
+    """
+    trajectories = list(trajectories)
+    faults = [fault for each in trajectories for fault in each.faults if fault.masks]
+    found = [fault for fault in faults if fault.code == "unusable" or fault.source == PROMPT]
+    if not too_many(len(found), len(trajectories)):
+        return ""
+    what = "The prompts are too long" if found[0].source == PROMPT else f"The reward {found[0].source} gives no score"
+    return f"{len(found):,} of {len(trajectories):,} attempts are lost, and will be again. {what}: {found[0].message}"
 
 
 def masking_text(trajectories: Iterable[Trajectory]) -> str:

@@ -246,14 +246,13 @@ def _seconds(outcomes: Sequence[Outcome]) -> float:
     return total
 
 
-def checked(score: Any, num_turns: int) -> Score:
-    """The score with its numbers as floats, which a scorer may have as those of numpy or torch.
+def checked(given: Any, num_turns: int) -> Score:
+    """The score with its numbers as floats, which a scorer may have as those of numpy or torch; a number is its value.
 
     Raises:
         ValueError: it is not valid, in words.
     """
-    if not isinstance(score, Score):
-        raise ValueError(f"it gave {score!r:.80}; expected a Score, such as Score(1.0)")
+    score = given if isinstance(given, Score) else Score(_float(given, "it gave {}; expected a number, or a Score"))
     value = _number(score.value, "value")
     turns = tuple(_number(each, "turn_rewards") for each in _of(score.turn_rewards, Collection, "turn_rewards"))
     if turns and len(turns) != num_turns:
@@ -271,10 +270,14 @@ def _numbers(found: Any, name: str) -> dict[str, float]:
 
 
 def _number(found: Any, name: str) -> float:
+    return _float(found, f"it gave a Score whose {name} is {{}}; expected a number")
+
+
+def _float(found: Any, words: str) -> float:
     if not isinstance(found, str | bytes):
         with suppress(TypeError, ValueError, OverflowError):
             return float(found)
-    raise ValueError(f"it gave a Score whose {name} is {found!r:.80}; expected a number")
+    raise ValueError(words.format(f"{found!r:.80}"))
 
 
 def _of(found: Any, kind: type, name: str) -> Any:

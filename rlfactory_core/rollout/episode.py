@@ -9,11 +9,10 @@ from rlfactory_core.config.sections import RolloutConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.protocols import Env
 from rlfactory_core.rollout.history import KEEP, History
-from rlfactory_core.types import Fault, FaultKind, Sample, SamplingParams
+from rlfactory_core.types import PROMPT, Fault, FaultKind, Sample, SamplingParams
 from rlfactory_core.utils.seeds import derive_seed
 
 MakeEnv = Callable[[Sample, ToolContext], Env]
-PROMPT = "prompt"  # the source of the fault of an attempt whose prompt leaves no room
 
 
 @dataclass(frozen=True, slots=True)

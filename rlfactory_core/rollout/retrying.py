@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from rlfactory_core.protocols import Sampler
-from rlfactory_core.rollout.episode import PROMPT
-from rlfactory_core.types import FaultKind, SampledTokens, SamplingParams, Trajectory
+from rlfactory_core.types import PROMPT, FaultKind, SampledTokens, SamplingParams, Trajectory
 
 
 class RememberingSampler:

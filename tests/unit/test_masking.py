@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from reporting_examples import infra_fault, make_trajectory
 
-from rlfactory_core.algo.masking import FAILED, Counts, Losses, is_trained
-from rlfactory_core.types import FaultKind, Group, Sample, ToolResult, Trajectory
+from rlfactory_core.algo.masking import FAILED, Counts, Losses, in_vain, is_trained
+from rlfactory_core.types import PROMPT, Fault, FaultKind, Group, Sample, ToolResult, Trajectory
 
 
 def attempts(*, guess: int = 0, call: int = 0, lost: int = 0) -> list[Trajectory]:
@@ -31,6 +31,17 @@ def plays(*steps: list[Trajectory]) -> tuple[list[bool], str]:
     """Whether each is lost, and what is said of the last."""
     losses = Losses()
     return [losses.too_many(Counts.of(step)) for step in steps], losses.text(steps[-1])
+
+
+def test_what_is_lost_for_what_another_play_does_not_change_is_not_played_again() -> None:
+    none = Fault(FaultKind.VERIFIER, "mine", "it gave None; expected a number, or a Score", code="unusable")
+    long = Fault(FaultKind.INFRA, PROMPT, "it leaves no room for an answer")
+    assert in_vain([make_trajectory(faults=(none,))] * 3 + attempts(guess=1)) == (
+        "3 of 4 attempts are lost, and will be again. The reward mine gives no score: it gave None; expected a number, "
+        "or a Score"
+    )
+    assert "The prompts are too long: it leaves no room" in in_vain([make_trajectory(faults=(long,))])
+    assert in_vain([make_trajectory(faults=(none,)), *attempts(guess=5)]) == in_vain(attempts(lost=3)) == ""
 
 
 def test_a_step_that_loses_the_callers_of_a_tool_is_lost_though_they_are_few() -> None:

@@ -142,8 +142,9 @@ class UnspeakableError(Exception):
         (Fixed(Score(1.7e308)), "above 1e+30", "unusable"),  # two of them are infinite
         (Fixed(Score(0.0, turn_rewards=(float("inf"),))), "not finite", "unusable"),
         (Fixed(Score(0.0, turn_rewards=(1.0, 2.0))), "2 per-turn scores for 1 turns", "unusable"),
-        (Fixed(1.0), "it gave 1.0; expected a Score", "unusable"),  # type: ignore[arg-type]
-        (Fixed(None), "it gave None; expected a Score", "unusable"),  # type: ignore[arg-type]
+        (Fixed("1"), "it gave '1'; expected a number, or a Score", "unusable"),  # type: ignore[arg-type]
+        (Fixed(None), "it gave None; expected a number, or a Score", "unusable"),  # type: ignore[arg-type]
+        (Fixed(float("nan")), "it gave a score that is not finite", "unusable"),  # type: ignore[arg-type]
         (Fixed(Score("1")), "a Score whose value is '1'; expected a number", "unusable"),  # type: ignore[arg-type]
         (Fixed(Score(10**400)), "expected a number", "unusable"),
         (Fixed(Score(1.0, {"words": None})), "components['words'] is None; expected a number", "unusable"),  # type: ignore[dict-item]
@@ -194,6 +195,12 @@ def test_a_scorer_that_ignores_its_deadline_does_not_hold_up_the_run(monkeypatch
 
     assert [fault.code for fault in asyncio.run(scored()).faults] == ["late"]
     assert rounds < 1000
+
+
+def test_a_plain_number_is_a_score() -> None:
+    scored = run(trajectory("x"), a=Fixed(0.5), b=Fixed(True))  # type: ignore[arg-type]
+    assert scored.score is not None
+    assert (scored.score.components, scored.faults) == ({"a": 0.5, "b": 1.0}, ())
 
 
 def test_numbers_of_numpy_are_scores() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import transfer_queue as tq
 
-from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, Counts, Losses, is_trained
+from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, Counts, Losses, in_vain, is_trained
 from rlfactory_core.engines.verl.events import StopFile, stopped
 from rlfactory_core.engines.verl.rollout_request import FIELD, POSITION, Position
 from rlfactory_core.errors import TrainingError
@@ -112,6 +112,8 @@ class RecordingReplayBuffer:
                 return batch.select_keys([key for key in batch.keys if key in useful]), metrics
             if self._stop.requested:  # perhaps for the reason that spoils them, such as a spent budget
                 raise stopped(f"Stopped in step {global_steps}, in which too little could be used.", self._stop)
+            if wrong := in_vain(row.stored.trajectory for row in rows):
+                raise TrainingError(f"step {global_steps} cannot be trained on: {wrong}. The last checkpoint is kept.")
             reason = self._losses.text(row.stored.trajectory for row in rows)
             if play < self._max_spoilt:
                 self._pause(global_steps, play, reason)

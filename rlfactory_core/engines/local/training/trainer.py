@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rlfactory_core.algo.advantages import Advantage, Credit
 from rlfactory_core.algo.batch import build_batches
-from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, Counts, Losses
+from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, Counts, Losses, in_vain
 from rlfactory_core.algo.policy_moved import Moved
 from rlfactory_core.algo.prompts import outcomes, teaches_nothing
 from rlfactory_core.algo.turn_advantages import turn_rewards
@@ -172,6 +172,8 @@ class Trainer:
         pending = sorted(position for _, part in everything for position in part)
         if await self.compute.any(self.stop.requested):
             await self._stop(f"Stopped before the update of step {step}.{await self._saved_before(step, pending)}")
+        if wrong := in_vain(trajectory for group in groups for trajectory in group.trajectories):
+            raise TrainingError(f"Step {step} cannot be trained on: {wrong}.{await self._saved_before(step, pending)}")
         if replay >= self.config.train.max_skipped:
             raise TrainingError(
                 f"Step {step} was played {replay} times, and each time more than a third of it was masked, or of those "
