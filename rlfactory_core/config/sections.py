@@ -100,6 +100,8 @@ class AgentConfig(Section):
     """Names of variables that the program gets beside those of the model's address."""
     workers: Natural = 0
     """Processes that play one attempt after the other; 0: a fresh process for each attempt."""
+    concurrency: Positive = 16
+    """Processes of the program at once, if each attempt has one of its own; the other attempts wait."""
     deadline_s: Annotated[float, Field(gt=0.0)] = 600.0
     """For one attempt."""
 

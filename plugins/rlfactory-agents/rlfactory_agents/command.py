@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +15,11 @@ from rlfactory_core.cli.output import echo
 from rlfactory_core.config.loading import load_yaml, merge
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+
+if TYPE_CHECKING:
+    from rlfactory_devkit import TaskBench
+
+    from rlfactory_core.protocols import ChatFormat
 
 PLACES = {
     "data": ("data", "train"),
@@ -32,7 +38,7 @@ def agents() -> None:
 @click.option("--plugin", metavar="NAME|FILE.py", help="The task. Default: only --agent and --data.")
 @click.option("--data", type=click.Path(path_type=Path), help="Data of your own: JSONL or parquet.")
 @click.option("--api", metavar="URL", help="An OpenAI-compatible server that answers. Default: the task's `solve`.")
-@click.option("--model", metavar="ID", help="With --api: the served model's id.")
+@click.option("--model", metavar="ID", help="Whose chat template is used; with --api, the served model's id.")
 @click.option("-n", "count", type=click.IntRange(min=1), default=1, show_default=True, help="How many attempts.")
 @click.option("--full", is_flag=True, help="Show long prompts and tool results whole.")
 @run_options
@@ -55,37 +61,67 @@ def try_agent(
     """Play a few attempts and show each: its requests, rows, masks and forks, its faults, its answer and reward.
 
     Without --api the task's `solve` answers the agent's requests; for data of your own it says the accepted answer at
-    once. So a right agent gets the full reward, before any model is there.
+    once. So a right agent gets the full reward, before any model is there. With --model the requests are written with
+    that model's chat template, which may refuse what an agent sends.
     """
     if judge or recipe:
         raise UsageError("`agents try` takes neither --judge nor --recipe.")
     given = merge(load_yaml(file) if file else {}, nested(options, PLACES))
     overrides: list[str | Mapping[str, Any]] = [given, *task_options(rest)]
     played = (
-        _played_by_server(plugin, overrides, api, model, count) if api else _played_by_solve(plugin, overrides, count)
+        _played_by_server(plugin, overrides, api, model, count)
+        if api
+        else _played_by_solve(plugin, overrides, model, count)
     )
     from rlfactory_core.cli.trace import show
 
     show(played, sys.stdout, where="this try", total=len(played), full=full)
     failed = sum(bool(item.trajectory.faults) for item in played)
     echo(f"{failed} of {len(played)} attempts had a fault." if failed else "No faults.")
+    if lost := _lost(played):
+        echo(lost)
     ctx.exit(1 if failed else 0)
 
 
 def _played_by_solve(
-    plugin: str | None, overrides: Sequence[str | Mapping[str, Any]], count: int
+    plugin: str | None, overrides: Sequence[str | Mapping[str, Any]], model: str | None, count: int
 ) -> list[StoredTrajectory]:
     from rlfactory_devkit import TaskBench
     from rlfactory_devkit.policies import oracle
 
     from rlfactory_core.tasks.generic import NAME
 
-    with TaskBench(plugin or NAME, overrides) as bench:
+    given = TaskBench(plugin or NAME, overrides)
+    with given.again(_template(given, model)) if model else given as bench:
         if bench.resources.agents is None:
             raise UsageError("There is no agent to try: give --agent CMD, or --plugin of a task with an `agent`.")
         limit = bench.config.agent.deadline_s + 60.0
         played = bench.play(oracle(bench.task), bench.samples(limit=count), deadline_s=limit)
         return [StoredTrajectory.of(each, bench.chat.decode) for each in played]
+
+
+def _template(bench: TaskBench, model: str) -> ChatFormat:
+    """The chat format of a model; its tokenizer alone is loaded."""
+    from rlfactory_core.chat.select import configured_format
+    from rlfactory_core.cli.options import needs_local
+
+    with needs_local():
+        from rlfactory_core.engines.local.model.loading import load_tokenizer
+    return configured_format(bench.config.chat, bench.registry, load_tokenizer(model))
+
+
+def _lost(played: Sequence[StoredTrajectory]) -> str:
+    """What the agent's requests asked for in vain, and why they began rows."""
+    overridden, forks = Counter[str](), Counter[str]()
+    for item in played:
+        overridden.update(item.trajectory.info.get("overridden", {}))
+        forks.update(turn.fork for turn in item.trajectory.turns if turn.fork)
+    said = [("Without effect in the requests", overridden), ("Further rows", forks)]
+    return " ".join(
+        f"{what}: {', '.join(f'{name} ({number})' for name, number in sorted(counts.items()))}."
+        for what, counts in said
+        if counts
+    )
 
 
 def _played_by_server(

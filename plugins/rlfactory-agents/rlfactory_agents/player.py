@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 from rlfactory_agents.function import FunctionAgents
@@ -28,6 +30,8 @@ class Player:
 
     def __init__(self, function: Callable[[Sample, Endpoint], Any], config: AgentConfig) -> None:
         self._deadline_s = config.deadline_s
+        # An attempt's time begins when its program can.
+        self._room = asyncio.Semaphore(config.workers or config.concurrency) if config.command else nullcontext()
         self._gateway = Gateway()
         self._agent: FunctionAgents | ProgramAgents = (
             ProgramAgents(config.command, config.environment, config.workers)
@@ -46,4 +50,5 @@ class Player:
 
     async def play(self, episode: Episode, model: GatewayModel) -> Trajectory:
         """One attempt, not scored; see `play_agent`."""
-        return await play_agent(episode, self._agent, model, self._gateway, self._deadline_s)
+        async with self._room:
+            return await play_agent(episode, self._agent, model, self._gateway, self._deadline_s)

@@ -2,8 +2,8 @@
 
 The program gets the sample as a JSON object on its standard input and in the file ``$RLFACTORY_SAMPLE``:
 ``{"id": …, "prompt": …, "messages": […], "metadata": {…}}``. The accepted answer is not in it. The address and the key
-of the model are in the variables that SDKs read (`Endpoint.environment`). It gives its answer as the last line of its
-standard output: a text, or ``{"answer": …, "reward": …, "metadata": …}``.
+of the model are in the variables that SDKs read (`Endpoint.environment`). It gives its answer at the end of its
+standard output, as `read_output` reads it: a text, or ``{"answer": …, "reward": …, "metadata": …}``.
 
 A process of the pool instead reads one line of JSON for each attempt, the sample with ``"environment"`` beside it, and
 writes one line. It knows all attempts that it has played.
@@ -16,13 +16,12 @@ import json
 import os
 import shlex
 import signal
-import tempfile
 from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
 
+from rlfactory_agents.samples import read_output, sample_json
+from rlfactory_agents.workplace import Workplace, absolute_paths, absolute_words
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.gateway import AgentError, AgentResult, Endpoint
 from rlfactory_core.types import Sample
@@ -30,6 +29,7 @@ from rlfactory_core.utils.display import printable, shortened
 
 MAX_OUTPUT = 8 * 2**20  # bytes of standard output in one attempt
 _LAST_WORDS = 4000  # bytes of standard error that are kept
+_LAST_LINES = 10  # of it that a fault shows
 _GRACE_S = 2.0  # between SIGTERM and SIGKILL
 _PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "NODE_PATH")
 
@@ -56,7 +56,8 @@ class ProgramAgents:
             wrong = f"agent.environment names {', '.join(missing)}, which is not set" if missing else "it is empty"
             raise ConfigError(f"agent.command={command!r}: {wrong}.")
         names = (*_PASSED_ON, *environment)
-        self._environment = {name: os.environ[name] for name in names if name in os.environ}
+        self._words = absolute_words(self._words)
+        self._environment = {name: absolute_paths(name, os.environ[name]) for name in names if name in os.environ}
         self._workers = workers
         self._idle: asyncio.Queue[_Worker] | None = None
 
@@ -69,15 +70,17 @@ class ProgramAgents:
         if self._workers:
             return await self._in_pool(sample, endpoint)
         data = json.dumps(sample_json(sample), ensure_ascii=False)
-        with tempfile.TemporaryDirectory(prefix="rlfactory-agent-") as folder:
-            file = Path(folder) / "sample.json"
-            file.write_text(data, encoding="utf-8", errors="replace")
-            own = {**self._environment, **endpoint.environment, "RLFACTORY_SAMPLE": str(file)}
-            worker = await _Worker.start(self._words, own)
-            try:
-                return read_output(await worker.whole(data.encode("utf-8", "replace")))
-            finally:
-                await worker.end()
+        place = Workplace()
+        file = place.file("sample.json", data)
+        own = {**self._environment, **endpoint.environment, "RLFACTORY_SAMPLE": str(file)}
+        worker = await _Worker.start(self._words, own, place)
+        try:
+            result = read_output(await worker.whole(data.encode("utf-8", "replace")))
+            if result.answer is None and (words := await worker.last_words()):
+                raise AgentError(f"it ended without an answer: {words}")
+            return result
+        finally:
+            await worker.end()
 
     async def _in_pool(self, sample: Sample, endpoint: Endpoint) -> AgentResult:
         if self._idle is None:
@@ -88,7 +91,8 @@ class ProgramAgents:
         line = json.dumps({**sample_json(sample), "environment": endpoint.environment})
         try:
             if not worker.running:
-                worker = await _Worker.start(self._words, self._environment)
+                await worker.end()
+                worker = await _Worker.start(self._words, self._environment, Workplace())
             return read_output(await worker.line(line.encode() + b"\n"))
         except BaseException:  # its state is unknown: the next attempt gets a fresh one
             await worker.end()
@@ -105,14 +109,19 @@ class ProgramAgents:
 class _Worker:
     """A process in a group of its own; None: a place in the pool whose process has still to be started."""
 
-    def __init__(self, process: Process | None = None, exited: asyncio.Event | None = None) -> None:
-        self._process = process
+    def __init__(
+        self,
+        process: Process | None = None,
+        exited: asyncio.Event | None = None,
+        place: Workplace | None = None,
+    ) -> None:
+        self._process, self._place = process, place
         self._exited = exited or asyncio.Event()
         self._errors = b""
         self._listening = None if process is None else asyncio.ensure_future(self._listen(process))
 
     @classmethod
-    async def start(cls, words: Sequence[str], environment: Mapping[str, str]) -> _Worker:
+    async def start(cls, words: Sequence[str], environment: Mapping[str, str], place: Workplace) -> _Worker:
         loop = asyncio.get_running_loop()
         try:
             transport, protocol = await loop.subprocess_exec(
@@ -123,10 +132,12 @@ class _Worker:
                 stderr=PIPE,
                 env=dict(environment),
                 start_new_session=True,
+                cwd=place.folder,
             )
         except OSError as error:
+            place.remove()
             raise AgentError(f"cannot start {words[0]!r}: {error.strerror or error}") from error
-        return cls(Process(transport, protocol, loop), protocol.exited)
+        return cls(Process(transport, protocol, loop), protocol.exited, place)
 
     @property
     def running(self) -> bool:
@@ -182,6 +193,8 @@ class _Worker:
             self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
         process._transport.close()  # type: ignore[attr-defined]  # its pipes, which children may hold
+        if self._place is not None:
+            self._place.remove()
 
     def _reader(self) -> tuple[Process, asyncio.StreamReader]:
         process = self._process
@@ -195,15 +208,20 @@ class _Worker:
         while chunk := await process.stderr.read(65536):
             self._errors = (self._errors + chunk)[-_LAST_WORDS:]
 
+    async def last_words(self) -> str:
+        """The last lines of its standard error: in some languages the very last one says nothing of the error."""
+        if self._listening is not None:
+            await asyncio.wait((self._listening,), timeout=_GRACE_S)
+        lines = [line.rstrip() for line in self._errors.decode(errors="replace").splitlines() if line.strip()]
+        return "\n".join(printable(shortened(line, 300)) for line in lines[-_LAST_LINES:]).strip()
+
     async def _ended(self) -> str:
         process = self._process
         assert process is not None
-        if self._listening is not None:
-            await asyncio.wait((self._listening,), timeout=_GRACE_S)
+        words = await self.last_words()
         code = process.returncode or 0
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
-        lines = [line for line in self._errors.decode(errors="replace").strip().splitlines() if line.strip()]
-        return f"it {how}" + (f": {printable(shortened(lines[-1].strip(), 300))}" if lines else "")
+        return f"it {how}" + (f": {words}" if words else "")
 
 
 class _Streams(SubprocessStreamProtocol):
@@ -234,28 +252,3 @@ async def _write(process: Process, given: bytes, *, close: bool) -> None:
         await process.stdin.drain()
         if close:
             process.stdin.close()
-
-
-def sample_json(sample: Sample) -> dict[str, Any]:
-    """What a program sees of a sample: not its answer."""
-    messages = [{"role": message.role, "content": message.content} for message in sample.messages]
-    users = [message.content for message in sample.messages if message.role == "user"]
-    metadata = json.loads(json.dumps(dict(sample.metadata), default=str))
-    return {"id": sample.id, "prompt": users[-1] if users else "", "messages": messages, "metadata": metadata}
-
-
-def read_output(output: bytes) -> AgentResult:
-    """The answer in a program's output: its last line that is not empty.
-
-    Raises:
-        AgentError: as `AgentResult.of`.
-    """
-    lines = [line for line in output.decode(errors="replace").splitlines() if line.strip()]
-    if not lines:
-        return AgentResult(None)
-    last = lines[-1].strip()
-    try:
-        value = json.loads(last)
-    except (ValueError, RecursionError):
-        value = last
-    return AgentResult.of(value if isinstance(value, dict) else last)

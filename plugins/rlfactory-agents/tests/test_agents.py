@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import subprocess
 import sys
@@ -16,38 +15,18 @@ from typing import Any
 import httpx
 import pytest
 from agent_conversations import user
-from conversations import CHAT, LIMITS, RecordingSampler, episode
-from process_tree import is_running
+from agent_plays import LONG_S, play
+from conversations import CHAT, RecordingSampler, episode
 from rlfactory_agents import play as play_module
 from rlfactory_agents.function import FunctionAgents
 from rlfactory_agents.play import play_agent
-from rlfactory_agents.program import MAX_OUTPUT, ProgramAgents
 from rlfactory_agents.server import Gateway
 
-from rlfactory_core.errors import BackendError, ConfigError
+from rlfactory_core.errors import BackendError
 from rlfactory_core.gateway import Endpoint
 from rlfactory_core.gateway.models import TokenModel
 from rlfactory_core.rollout import RolloutLimits
-from rlfactory_core.types import FaultKind, Message, Sample, StopReason, Trajectory
-
-LONG_S = 60.0
-SAMPLE = Sample("s", (Message("system", "Short."), Message("user", "Who?")), "him", {"town": "Ransta"})
-
-
-def play(
-    agent: Any, script: list[str] | None = None, limits: RolloutLimits = LIMITS, deadline_s: float = LONG_S
-) -> Trajectory:
-    async def run() -> Trajectory:
-        gateway = Gateway()
-        await gateway.open()
-        model = TokenModel(CHAT, RecordingSampler(script or ["him"] * 10))
-        try:
-            return await play_agent(episode(limits, SAMPLE), agent, model, gateway, deadline_s)
-        finally:
-            await agent.close()
-            await gateway.close()
-
-    return asyncio.run(run())
+from rlfactory_core.types import FaultKind, Sample, StopReason, Trajectory
 
 
 async def ask(endpoint: Endpoint, *messages: dict[str, Any]) -> str:
@@ -205,146 +184,6 @@ def test_an_agent_that_hangs_is_ended() -> None:
     assert played.masked
     assert "agent.deadline_s" in played.faults[0].message
     assert ended == [True]
-
-
-# --- programs ---------------------------------------------------------------------------------------------------------
-
-
-def program(tmp_path: Path, code: str, **options: Any) -> ProgramAgents:
-    """An agent that is a Python program; ``ask(text)`` in it asks the model."""
-    head = """
-        import json, os, subprocess, sys, time, urllib.request
-
-        def ask(text, environment=os.environ):
-            body = json.dumps({"messages": [{"role": "user", "content": text}]}).encode()
-            key = {"authorization": "Bearer " + environment["OPENAI_API_KEY"], "content-type": "application/json"}
-            request = urllib.request.Request(environment["OPENAI_BASE_URL"] + "/chat/completions", body, key)
-            opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-            return json.load(opener.open(request))["choices"][0]["message"]["content"]
-        """
-    file = tmp_path / "agent.py"
-    file.write_text(textwrap.dedent(head) + textwrap.dedent(code))
-    return ProgramAgents(f"{sys.executable} {file}", **options)
-
-
-def test_a_program_answers_on_its_last_line(tmp_path: Path) -> None:
-    code = """
-        sample = json.load(sys.stdin)
-        assert sample == json.load(open(os.environ["RLFACTORY_SAMPLE"]))
-        print("looking …")
-        print(json.dumps({"answer": ask(sample["prompt"]), "metadata": sample}))
-        """
-    played = play(program(tmp_path, code))
-    assert (played.answer, played.stop) == ("him", StopReason.FINAL_ANSWER)
-    messages = [{"role": "system", "content": "Short."}, {"role": "user", "content": "Who?"}]
-    assert played.info == {"id": "s", "prompt": "Who?", "messages": messages, "metadata": {"town": "Ransta"}}
-
-
-def test_a_program_sees_no_secrets_but_those_that_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DATABASE_PASSWORD", "hidden")
-    monkeypatch.setenv("SEARCH_KEY", "named")
-    code = 'ask("?"); print(json.dumps({"answer": "x", "metadata": dict(os.environ)}))'
-    seen = play(program(tmp_path, code, environment=["SEARCH_KEY"])).info
-    assert seen["SEARCH_KEY"] == "named"
-    assert "DATABASE_PASSWORD" not in seen
-    assert seen["ANTHROPIC_BASE_URL"] + "/v1" == seen["OPENAI_BASE_URL"]
-
-
-@pytest.mark.parametrize(
-    ("code", "words"),
-    [
-        ('ask("?"); sys.exit("no such town")', "exited with status 1: no such town"),
-        ('ask("?"); print("\\x1b[2J", file=sys.stderr); sys.exit(4)', r"exited with status 4: \x1b[2J"),
-        ('ask("?"); os.kill(os.getpid(), 9)', "was ended by SIGKILL"),
-        ('ask("?")', "without an answer"),
-        ('print("him")', "never asked"),
-        (f'ask("?"); sys.stdout.write("x" * {2 * MAX_OUTPUT})', "bytes to its standard output"),
-    ],
-)
-def test_a_program_that_fails(tmp_path: Path, code: str, words: str) -> None:
-    played = play(program(tmp_path, code))
-    assert played.stop is StopReason.AGENT_FAILED
-    assert words in played.faults[0].message
-
-
-@pytest.mark.slow
-def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
-    code = """
-        import signal
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        open(sys.argv[0] + ".pids", "w").write(f"{os.getpid()} {child.pid}")
-        ask("?")
-        time.sleep(600)
-        """
-    agent = program(tmp_path, code)
-    played = play(agent, deadline_s=5.0)
-    assert played.masked
-    pids = map(int, (tmp_path / "agent.py.pids").read_text().split())
-    assert not list(filter(is_running, pids))
-
-
-def test_a_child_that_outlives_the_program_does_not_hold_the_attempt(tmp_path: Path) -> None:
-    code = """
-        print(ask("?"), flush=True)
-        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-        open(sys.argv[0] + ".pid", "w").write(str(child.pid))
-        """
-    assert play(program(tmp_path, code)).answer == "him"
-    assert not is_running(int((tmp_path / "agent.py.pid").read_text()))
-
-
-def test_a_pool_of_programs_plays_one_attempt_after_the_other(tmp_path: Path) -> None:
-    code = """
-        for line in sys.stdin:
-            sample = json.loads(line)
-            said = ask(sample["prompt"], sample["environment"])
-            if said == "die":
-                sys.exit("dead")
-            print(json.dumps({"answer": said, "metadata": {"pid": os.getpid()}}), flush=True)
-        """
-    agent = program(tmp_path, code, workers=1)
-
-    async def run() -> list[Trajectory]:
-        gateway = Gateway()
-        await gateway.open()
-        found = []
-        for text in ("one", "two", "die", "three"):
-            model = TokenModel(CHAT, RecordingSampler([text]))
-            found.append(await play_agent(episode(), agent, model, gateway, LONG_S))
-        await agent.close()
-        await gateway.close()
-        return found
-
-    one, two, dead, three = asyncio.run(run())
-    assert [each.answer for each in (one, two, dead, three)] == ["one", "two", None, "three"]
-    assert one.info["pid"] == two.info["pid"] != three.info["pid"]
-    assert not is_running(three.info["pid"])
-    assert "dead" in dead.faults[0].message
-
-
-@pytest.mark.parametrize(
-    ("command", "options", "words"),
-    [
-        ('python "agent.py', {}, "cannot be read"),
-        ("", {}, "is empty"),
-        ("agent", {"environment": ["RLFACTORY_NOT_SET"]}, "RLFACTORY_NOT_SET"),
-    ],
-)
-def test_a_command_that_cannot_be_used_is_refused(command: str, options: Any, words: str) -> None:
-    assert "RLFACTORY_NOT_SET" not in os.environ
-    with pytest.raises(ConfigError, match=words):
-        ProgramAgents(command, **options)
-
-
-def test_a_program_that_is_not_there_fails_the_attempt(tmp_path: Path) -> None:
-    played = play(ProgramAgents(str(tmp_path / "missing")))
-    assert "cannot start" in played.faults[0].message
-
-
-def test_the_sample_that_a_program_gets_has_no_answer(tmp_path: Path) -> None:
-    code = 'ask("?"); print(json.dumps({"answer": "x", "metadata": {"sample": sys.stdin.read()}}))'
-    assert "him" not in json.dumps(dict(play(program(tmp_path, code)).info))
 
 
 def test_a_function_that_hangs_in_a_blocking_call_does_not_hold_the_program(tmp_path: Path) -> None:
