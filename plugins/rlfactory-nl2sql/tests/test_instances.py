@@ -21,6 +21,7 @@ from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.connection import QueryLimits, Row, TableRows
 from rlfactory_nl2sql.databases.reference import parse_reference
 from rlfactory_nl2sql.databases.sqlite import open_database
+from rlfactory_nl2sql.instances.links import shaped_columns
 from rlfactory_nl2sql.instances.rows import CHARACTERS
 from rlfactory_nl2sql.instances.vary import vary
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
@@ -65,7 +66,8 @@ def given(path: Path, rows: int = 200) -> tuple[Schema, TableRows]:
 def varied(path: Path, gold: str, number: int, seed: int = 0) -> sqlite3.Connection:
     """A database with the given one's definitions, foreign keys enforced, and the varied rows."""
     schema, data = given(path)
-    rows = vary(schema, data, constants(parse_query(gold, "sqlite"), schema), seed, number)
+    asked = constants(parse_query(gold, "sqlite"), schema, shaped_columns(schema, data))
+    rows = vary(schema, data, asked, seed, number)
     return filled(path, rows)
 
 
@@ -420,3 +422,77 @@ def test_views_and_references_to_nowhere_are_passed_over() -> None:
     rows = vary(Schema((view, table)), {"t": [(1,), (2,)], "v": [(1,)]}, (), 0, 1)
     assert rows["t"]
     assert "v" not in rows
+
+
+DATES = [f"{month}/{day}/{year}" for year in range(2010, 2020) for month, day in ((1, 31), (12, 5), (2, 28), (10, 10))]
+FORMATS: Sequence[tuple[Sequence[str], str, Sequence[str], Sequence[str]]] = [
+    (
+        DATES,
+        "substr(x, -4) = '2018'",
+        ["x LIKE '%/2018'", "x GLOB '*/2018'", "CAST(substr(x, -4) AS INT) = 2018"],
+        ["substr(x, -4) > '2018'", "x LIKE '%18%' AND x LIKE '1%'", "x LIKE '2018%'", "x LIKE '2/%/2018'"],
+    ),
+    (
+        [dt.date(2010 + n % 9, n % 12 + 1, n % 28 + 1).strftime("%d.%m.%Y") for n in range(60)],
+        "substr(x, 7) || '-' || substr(x, 4, 2) || '-' || substr(x, 1, 2) >= '2015-06-01'",
+        ["date(substr(x, 7) || '-' || substr(x, 4, 2) || '-' || substr(x, 1, 2)) > '2015-05-31'"],
+        [
+            "substr(x, 7) || '-' || substr(x, 4, 2) || '-' || substr(x, 1, 2) > '2015-06-01'",
+            "substr(x, 7) || '-' || substr(x, 1, 2) || '-' || substr(x, 4, 2) >= '2015-06-01'",
+            "x >= '01.06.2015'",
+        ],
+    ),
+    (
+        [f"{2010 + n % 9}{n % 12 + 1:02}" for n in range(90)],
+        "substr(x, 1, 4) = '2012'",
+        ["x BETWEEN '201201' AND '201212'", "x < '201300' AND x > '2012'", "CAST(x AS INT) / 100 = 2012"],
+        ["x LIKE '%12'", "x BETWEEN '201201' AND '201211'"],
+    ),
+    (
+        [f"${n * n % 9000 + 5:,}.{n % 4 * 25:02}" for n in range(150)],
+        "CAST(replace(replace(x, '$', ''), ',', '') AS REAL) > 1234.5",
+        ["CAST(replace(substr(x, 2), ',', '') AS REAL) > 1234.50"],
+        [
+            "CAST(replace(x, '$', '') AS REAL) > 1234.5",
+            "CAST(replace(replace(x, '$', ''), ',', '') AS REAL) >= 1234.5",
+            "x > '$1,234.50'",
+        ],
+    ),
+    (
+        [f"CUS-{n * 7:05}" for n in range(40)],
+        "CAST(substr(x, 5) AS INT) <= 42",
+        ["x <= 'CUS-00042'", "substr(x, 5) < '00043'", "replace(x, 'CUS-', '') + 0 <= 42"],
+        ["substr(x, 5) <= '42'", "x < 'CUS-00042'", "CAST(x AS INT) <= 42"],
+    ),
+    (
+        ["red", "green;red", "red;blue", "darkred;blue", "blue", "green", "green;darkred", "darkred", "blue;green"] * 2,
+        "';' || x || ';' LIKE '%;red;%'",
+        ["x = 'red' OR x LIKE 'red;%' OR x LIKE '%;red' OR x LIKE '%;red;%'"],
+        ["x LIKE '%red%'", "x LIKE 'red%'"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("values", "gold", "right", "wrong"), FORMATS)
+def test_conditions_on_pieces_of_texts_with_a_format(
+    values: Sequence[str], gold: str, right: Sequence[str], wrong: Sequence[str]
+) -> None:
+    """The values have the format, so that other ways to read it give the same, and other readings do not."""
+    table = Table("t", (Column("id", "INTEGER", nullable=False), Column("x", "TEXT")), primary_key=("id",))
+    schema, data = Schema((table,)), {"t": list(enumerate(values))}
+
+    def differ(condition: str) -> bool:
+        queries = [parse_query(f"SELECT id FROM t WHERE {one}", "sqlite") for one in (gold, condition)]
+        both = uses(queries[0], schema, {("t", "x")}) | uses(queries[1], schema, {("t", "x")})
+        for number in NUMBERS:
+            with closing(sqlite3.connect(":memory:")) as connection:
+                connection.execute("CREATE TABLE t (id INTEGER PRIMARY KEY, x TEXT)")
+                rows = vary(schema, data, both.constants, 4, number, both)["t"]
+                connection.executemany("INSERT INTO t VALUES (?, ?)", rows)
+                found = [sorted(connection.execute(query.sql)) for query in queries]
+            if found[0] != found[1]:
+                return True
+        return False
+
+    assert not [condition for condition in right if differ(condition)]
+    assert not [condition for condition in wrong if not differ(condition)]

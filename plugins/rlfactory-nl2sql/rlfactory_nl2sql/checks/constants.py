@@ -5,11 +5,11 @@ A varied database holds values at and beside these constants. So it shows whethe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator
+from dataclasses import dataclass, replace
 from itertools import product
 
-from sqlglot import exp
+from sqlglot import ErrorLevel, exp
 
 from rlfactory_nl2sql.checks.parsing import Query
 from rlfactory_nl2sql.checks.scopes import Origin, Scopes, bare
@@ -26,8 +26,26 @@ _COMPARISONS: dict[type[exp.Expr], str] = {
     exp.GTE: ">=",
     exp.Like: "like",
     exp.ILike: "like",
+    exp.Glob: "glob",
 }
+_OPERATORS = {"glob": exp.Glob, "like": exp.Like} | {text: node for node, text in reversed(_COMPARISONS.items())}
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "=": "=", "<>": "<>"}
+
+
+COLUMN = '"\ue000"'
+"""The column's name in a `Test`."""
+_MOST_NODES = 200  # of a test
+_MOST_NAMES = 50  # in it, and in what they stand for
+
+
+@dataclass(frozen=True, slots=True)
+class Test:
+    """A comparison of an expression of one column with an expression without columns, as SQL of SQLite."""
+
+    subject: str  # with COLUMN
+    other: str
+    holds: str  # the comparison, or its denial if NOT stands before it
+    literals: tuple[str | int | float, ...]  # in all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,21 +61,26 @@ class Constant:
     - ``like``: ``value`` is the pattern, with its wildcards; ILIKE and NOT LIKE are ``like``, too;
     - ``function``: the literal is compared with an expression of this column, such as ``LOWER(x) = 'a'``,
       ``strftime('%Y', x) = '2010'``, ``SUM(x) > 5`` or ``x LIKE 'a' || '%'``. The literal is no value of the column;
+    - ``glob``: as ``like``, with the wildcards of GLOB;
     - ``count= count<> count< count<= count> count>=``: the number of rows or values in a group (HAVING COUNT(*) > 2);
     - ``null``, ``not null``: IS NULL and IS NOT NULL; ``value`` is empty;
     - ``limit``, ``offset``: bounds on the number of rows of this or a nested query.
     """
     value: str | int | float
-
-
-def constants(query: Query, schema: Schema) -> tuple[Constant, ...]:
-    """All distinct constants in the order of the tree, without literals that are only selected (SELECT 1)."""
-    reader = _Reader(query, schema)
-    return tuple(dict.fromkeys(constant for node in query.tree.walk() for constant in reader.read(node)))
+    test: Test | None = None  # of a shaped column, if it is the only one in the comparison, which has no aggregate
 
 
 TableColumn = tuple[str, str]
 """Of a base table, in lower case."""
+
+
+def constants(query: Query, schema: Schema, shaped: Container[TableColumn] = ()) -> tuple[Constant, ...]:
+    """All distinct constants in the order of the tree, without literals that are only selected (SELECT 1).
+
+    Those of the ``shaped`` columns have tests.
+    """
+    reader = _Reader(query, schema, shaped)
+    return tuple(dict.fromkeys(constant for node in query.tree.walk() for constant in reader.read(node)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +103,8 @@ class Uses:
         )
 
 
-def uses(query: Query, schema: Schema) -> Uses:
-    """How a query uses the columns of base tables, and which tables it names."""
+def uses(query: Query, schema: Schema, shaped: Container[TableColumn] = ()) -> Uses:
+    """How a query uses the columns of base tables, and which tables it names; ``shaped``: see `constants`."""
     scopes = Scopes(query, schema)
 
     def named(node: exp.Expr) -> Iterator[TableColumn]:
@@ -94,7 +117,7 @@ def uses(query: Query, schema: Schema) -> Uses:
     sides = ((one, other) for node in query.tree.walk() for one, _, other in _comparisons(node))
     pairs = {pair for one, other in sides for pair in product(named(one), named(other))}
     return Uses(
-        constants(query, schema),
+        constants(query, schema, shaped),
         query.tables,
         frozenset(column for node in aggregates for column in named(node)),
         frozenset(column for key in keys if isinstance(key, exp.Column) for column in named(key)),
@@ -105,7 +128,8 @@ def uses(query: Query, schema: Schema) -> Uses:
 class _Reader:
     """Reads the constants of one query."""
 
-    def __init__(self, query: Query, schema: Schema) -> None:
+    def __init__(self, query: Query, schema: Schema, shaped: Container[TableColumn]) -> None:
+        self._shaped = shaped
         self._strings = query.dialect == "sqlite"  # a double-quoted name that SQLite does not know is a string
         self._scopes = Scopes(query, schema)
 
@@ -122,11 +146,15 @@ class _Reader:
         for subject, operator, other in _comparisons(node):
             value = self._value(other)
             if value is not None:
-                yield from self._about(subject, operator, value)
+                found = [*self._about(subject, operator, value)]
             elif not other.find(exp.Query) and all(map(self._is_string, other.find_all(exp.Column))):
-                parts = (self._value(literal) for literal in other.find_all(exp.Literal))
-                for part in (part for part in parts if part is not None):
-                    yield from self._about(subject, "function", part)
+                found = [each for part in self._literals(other) for each in self._about(subject, "function", part)]
+            else:
+                continue
+            if any(one.table and (one.table.lower(), (one.column or "").lower()) in self._shaped for one in found):
+                test = self._test(node, subject, operator, other)
+                found = [replace(one, test=test) for one in found]
+            yield from found
 
     def _about(self, subject: exp.Expr, operator: str, value: str | float) -> Iterator[Constant]:
         """The constants for what a value is compared with."""
@@ -140,6 +168,50 @@ class _Reader:
             known = [origin for origin in origins if isinstance(origin, Origin)]
             if known or not meaning.find(exp.Query):
                 yield from (_constant(origin, "function", value) for origin in known or (None,))
+
+    def _test(self, node: exp.Expr, subject: exp.Expr, operator: str, other: exp.Expr) -> Test | None:
+        found: list[Origin | None] = []
+        sides = [self._inlined(side, found) for side in (subject, other)]
+        if None in sides or len({*found} - {None}) != 1:
+            return None
+        holds: exp.Expr = _OPERATORS[operator](this=sides[0], expression=sides[1])
+        if isinstance(node.parent, exp.Escape):
+            holds, node = exp.Escape(this=holds, expression=node.parent.expression.copy()), node.parent
+        if holds.find(exp.AggFunc, exp.Window, exp.Query) or len(list(holds.walk())) > _MOST_NODES:
+            return None
+        left, right, whole = (
+            each.sql("sqlite", unsupported_level=ErrorLevel.IGNORE) for each in (*sides, holds) if each
+        )
+        literals = dict.fromkeys(self._literals(holds))
+        return Test(left, right, f"NOT ({whole})" if _is_denied(node) else whole, tuple(literals))
+
+    def _inlined(self, node: exp.Expr, found: list[Origin | None]) -> exp.Expr | None:
+        """A copy in which each column of a table is called COLUMN, and other names are what they stand for.
+
+        ``found`` gets what each name is, a column or something else. None if there are many: names may go in rings.
+        """
+        copy = node.copy()
+        for column, copied in zip(list(node.find_all(exp.Column)), list(copy.find_all(exp.Column)), strict=True):
+            source = self._scopes.source(column)
+            found.append(source if isinstance(source, Origin) else None)
+            new: exp.Expr | None = None
+            if len(found) > _MOST_NAMES:
+                return None
+            if isinstance(source, Origin):
+                new = exp.column(COLUMN.strip('"'), quoted=True)
+            elif source is not None:
+                inner = self._inlined(source, found)
+                new = inner and exp.Paren(this=inner)
+            elif self._is_string(column):
+                new = exp.Literal.string(column.name)
+            if new is None:
+                return None
+            copy = new if copied is copy else (copied.replace(new) and copy)
+        return copy
+
+    def _literals(self, node: exp.Expr) -> list[str | int | float]:
+        values = (self._value(literal) for literal in node.find_all(exp.Literal))
+        return [value for value in values if value is not None]
 
     def _is_string(self, column: exp.Column) -> bool:
         named = column.this

@@ -54,6 +54,10 @@ class Scopes:
             found = bare(found) if isinstance(found, exp.Expr) else found
         return None
 
+    def source(self, column: exp.Column) -> Origin | exp.Expr | None:
+        """As `meaning`, but the expression as it is written, such as a cast; it may be another column."""
+        return self._step(column)
+
     def _step(self, column: exp.Column) -> Origin | exp.Expr | None:
         name, table = column.name.lower(), column.table.lower()
         scope = self._scopes.get(id(column.find_ancestor(exp.Select)))

@@ -17,6 +17,7 @@ from typing import Any
 from rlfactory_nl2sql.checks.constants import Constant
 from rlfactory_nl2sql.instances.domains import ISO_DATE, Domain, Kind, as_date, distinct, kind_of
 from rlfactory_nl2sql.instances.links import Part
+from rlfactory_nl2sql.instances.pieces import sorted_sides, tried
 
 NULL_TESTS = frozenset({"null", "not null"})
 _MOST_SHOWN = 60  # for a larger LIMIT no rows are added, since a database has to stay small
@@ -80,7 +81,7 @@ def conditions_of(parts: Mapping[str, Part], constants: Sequence[Constant]) -> C
         named = places.get(((constant.table or "").lower(), (constant.column or "").lower()))
         if named is not None and not constant.operator.startswith("count"):  # it says nothing of the values
             asked.setdefault(_origin(named, parts), []).append(constant)
-    found = {at: boundary(parts[at[0]].domains[at[1]], mine) for at, mine in asked.items()}
+    found = {at: _boundary_of(parts[at[0]], at[1], mine) for at, mine in asked.items()}
     shown = sum(int(one.value) for one in constants if one.operator in {"limit", "offset"})
     return Conditions(
         {at: one for at, one in found.items() if one is not None},
@@ -108,6 +109,17 @@ def _groups(constants: Sequence[Constant]) -> tuple[int, ...]:
         if sum(kept) + size <= _MOST_GROUPED:
             kept.append(size)
     return tuple(kept)
+
+
+def _boundary_of(part: Part, place: int, constants: Sequence[Constant]) -> Boundary | None:
+    domain = part.domains[place]
+    if domain.shape is None:
+        return boundary(domain, [one for one in constants if one.operator != "glob"])
+    tests = tuple(dict.fromkeys(one.test for one in constants if one.test is not None))
+    if not tests:
+        return boundary(domain, [one for one in constants if one.operator in NULL_TESTS])
+    inside, beside = sorted_sides(domain, tried(part.table, part.sample, place, tests))
+    return Boundary(inside or beside, beside or inside) if inside or beside else None
 
 
 def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:

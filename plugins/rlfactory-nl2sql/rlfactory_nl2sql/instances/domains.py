@@ -21,13 +21,16 @@ from functools import lru_cache
 from typing import Any
 
 from rlfactory_nl2sql.connection import Row
+from rlfactory_nl2sql.instances.shapes import Shape, shape_of
 from rlfactory_nl2sql.schema import Column
 
 ISO_DATE = re.compile(r"(\d{4})-(\d{2})-(\d{2})(.*)", re.DOTALL)
 _PIECES = re.compile(r"[^\W\d_]+|\d+|[\W_]+")
 # Formats of text that queries may read in different ways, such as by strftime, SUBSTR or CAST.
-_FORMATS = (re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?"), re.compile(r"\d+"))
+_DIGITS = re.compile(r"\d+")
+_FORMATS = (re.compile(r"([01]\d|2[0-3]):[0-5]\d(:[0-5]\d)?"), _DIGITS)
 _FREE_TEXT = re.compile(r"char|text|clob|string", re.IGNORECASE)
+_OPEN_TYPE = re.compile(f"{_FREE_TEXT.pattern}|date|time|year|num|dec|int|real|money|currency", re.IGNORECASE)
 _CLOSED_TYPE = re.compile(r"enum|set\b|bool|tinyint\(1\)", re.IGNORECASE)
 _LENGTH = re.compile(r"char\w*(?: varying)?\s*\((\d+)\)", re.IGNORECASE)
 _DECIMALS = 6  # most digits after the point of a new number; more are noise of binary fractions
@@ -61,6 +64,7 @@ class Domain:
     step: Any  # one unit of the numbers' last digit, of their type
     decimals: int  # the largest number of digits after the decimal point
     format: re.Pattern[str] | None  # that all given texts have
+    shape: Shape | None  # of the given texts, or of numbers that are dates
 
     def accepts(self, value: Any) -> bool:
         """Whether a value is short enough, and allowed by the CHECKs."""
@@ -69,7 +73,18 @@ class Domain:
 
     def fits(self, value: Any) -> bool:
         """Whether a text has the format of the given ones."""
+        if self.shape is not None:
+            return value in self.known or self.shape.fits(str(value))
         return self.format is None or not isinstance(value, str) or self.format.fullmatch(value) is not None
+
+    def may_hold(self, value: Any) -> bool:
+        """Whether it accepts a value, which also has the format of the given ones."""
+        return self.accepts(value) and self.fits(value)
+
+    @property
+    def is_quantity(self) -> bool:
+        """Whether the values are numbers that can be added."""
+        return self.kind is Kind.NUMBER and self.shape is None
 
     def invent(self, rng: random.Random, known: Sequence[Any] = (), taken: Container[Any] | None = None) -> Any:
         """A possible value, new or given, made from ``known`` ones.
@@ -77,6 +92,8 @@ class Domain:
         With ``taken`` (see `comparable`), for a unique column, one that is not among these, or None.
         """
         known = known or self.known
+        if self.shape is not None and taken is None:
+            return rng.choice(known)  # no new ones: what a query makes of their pieces hangs on more than their shape
         for attempt in range(_TRIES if known else 0):
             one, other = rng.choice(known), rng.choice(known)
             value = one
@@ -88,11 +105,13 @@ class Domain:
                 reach = 1 if taken is None else rng.randint(1, 5 * (attempt + 1) ** 2 + len(known))  # ever wider
                 with suppress(ValueError, OverflowError):  # no such date
                     value = self._varied(one, other, reach, rng)
-            if self.accepts(value) and self.fits(value) and (taken is None or comparable(value) not in taken):
+            if self.may_hold(value) and (taken is None or comparable(value) not in taken):
                 return value
         return None if taken is not None else rng.choice(known)
 
     def _varied(self, one: Any, other: Any, reach: int, rng: random.Random) -> Any:
+        if self.shape is not None:
+            return type(one)(self.shape.another(str(one), str(other), reach, rng))
         if self.kind is Kind.NUMBER:
             number = one + rng.choice((-1, 1)) * reach * self.step
             number = round(number, self.decimals) if self.decimals else number
@@ -106,6 +125,8 @@ class Domain:
     def pool(self, size: int, salt: int, rng: random.Random) -> list[Any]:
         """Values to draw from, half of them new. Columns with equal given values keep the same, so joins find rows."""
         known = sorted(self.known, key=lambda value: zlib.crc32(f"{value!r} {salt}".encode("utf-8", "replace")))
+        if self.shape is not None:
+            return known[:size]
         kept = known[: max(size // 2, 1)]
         values = list(distinct([*kept, *(self.invent(rng, kept) for _ in range(size - len(kept)))]))
         return values if len(values) > 2 else list(distinct([*values, *known]))[:size]
@@ -140,6 +161,7 @@ def learn(column: Column, sample: Sample, place: int) -> Domain:
     decimals = max((_decimals(value) for value in numbers if not isinstance(value, int)), default=0)
     length = _LENGTH.search(column.type)
     free_text = not column.type or _FREE_TEXT.search(column.type) is not None
+    format_ = next((one for one in _FORMATS if known and all(map(one.fullmatch, map(str, known)))), None)
     return Domain(
         kind=kind,
         known=known,
@@ -153,10 +175,18 @@ def learn(column: Column, sample: Sample, place: int) -> Domain:
         ends=(min(numbers), max(numbers)),
         step=type(numbers[0])(Decimal(1).scaleb(-decimals)),
         decimals=decimals,
-        format=next((one for one in _FORMATS if known and all(map(one.fullmatch, map(str, known)))), None)
-        if kind is Kind.TEXT
-        else None,
+        format=format_ if kind is Kind.TEXT else None,
+        shape=_shape(known, kind, column.type) if format_ in {None, _DIGITS} else None,
     )
+
+
+def _shape(known: Sequence[Any], kind: Kind, type_: str) -> Shape | None:
+    """The shape of texts, or of whole numbers that are dates, such as 20180131."""
+    if kind is Kind.NUMBER and all(type(value) is int for value in known):
+        return shape_of([str(value) for value in known])
+    if kind is Kind.TEXT and (not type_ or _OPEN_TYPE.search(type_)) and not _CLOSED_TYPE.match(type_):
+        return shape_of([value for value in known if isinstance(value, str)])
+    return None
 
 
 def kind_of(value: Any) -> Kind:

@@ -123,12 +123,12 @@ class Part:
         """NULLs matter in the ``tested`` columns, and in those ``open_to_nulls`` unless they refer to others."""
         self.table, self.given, self.links = table, given, links
         self.keys, self.checks = Keys(table), Checks(table, given)
-        references, sample = {place for link in links for place in link.places}, Sample(given)
+        references, self.sample = {place for link in links for place in link.places}, Sample(given)
         self.free = [at for at in range(len(table.columns)) if at not in references | self.keys.places]
         self.nulls_matter = {*places_in(table, tested)} | {*places_in(table, open_to_nulls)} - references
         self.domains = [
             replace(
-                domain := learn(column, sample, place),
+                domain := learn(column, self.sample, place),
                 allows=partial(self.checks.allows, place),
                 nulls=domain.nulls or (place in self.nulls_matter and column.nullable),
             )
@@ -142,6 +142,18 @@ class Part:
                 model = rng.choice(self.given)
                 for place in self.checks.places.intersection(self.free):
                     row[place] = model[place]
+
+
+def shaped_columns(schema: Schema, data: TableRows) -> frozenset[TableColumn]:
+    """The columns whose values have a shape (see `shapes`), by these rows."""
+    given = {name.lower(): Sample(rows) for name, rows in data.items()}
+    return frozenset(
+        (table.name.lower(), column.name.lower())
+        for table in schema.tables
+        if not table.view and table.name.lower() in given
+        for place, column in enumerate(table.columns)
+        if learn(column, given[table.name.lower()], place).shape is not None
+    )
 
 
 def sound(rows: Mapping[str, Iterable[Sequence[Any]]], schema: Schema) -> dict[str, list[Row]]:

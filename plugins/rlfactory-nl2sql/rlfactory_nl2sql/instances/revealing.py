@@ -55,7 +55,7 @@ class Revealing:
                 place, other = self._rng.choice(compared)
                 domain, value = self._domains[place], other(row)
                 if domain.kind in {Kind.NUMBER, Kind.DATE}:
-                    near = [one for one in around(domain, Constant(None, None, "=", value)) if domain.accepts(one)]
+                    near = [one for one in around(domain, Constant(None, None, "=", value)) if domain.may_hold(one)]
                     equal = [one for one in near if one == value]
                     row[place] = self._rng.choice(self._rng.choice((equal, near)) or near or [row[place]])
 
@@ -93,7 +93,7 @@ class Revealing:
         single number.
         """
         rows = [made.values for made in self._made]
-        numbers = [place for place in places if self._domains[place].kind is Kind.NUMBER]
+        numbers = [place for place in places if self._domains[place].is_quantity]
         common, *leaders = self._rng.sample(rows, min(len(rows), 1 + len(numbers)))
         for place, leader in zip(numbers, leaders, strict=False):
             values = (made.values[place] for made in self._made)

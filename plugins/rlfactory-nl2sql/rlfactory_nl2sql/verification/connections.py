@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from functools import lru_cache
 from typing import Any, TypeVar
 
 from rlfactory_core.errors import BackendError
+from rlfactory_nl2sql.checks.constants import TableColumn
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, SessionLostError, TableRows
 from rlfactory_nl2sql.databases.reference import DatabaseRef, connect
+from rlfactory_nl2sql.instances.links import shaped_columns
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 PREPARE_S = 60.0  # time to connect, and to read and vary a large database
-KEPT = 128  # gold queries whose answers, and whose varied databases, a worker keeps
+KEPT = 128  # gold queries whose answers a worker keeps
 _OPEN = 8
 _FOUND = 1024  # of a database
 _ROWS = 200  # sampled from each table as a model for varied databases
-_VARIED_OTHERS = 2  # likewise of a server, where these are large
+_VARIED = 2048  # varied databases that a worker keeps; each takes some 50 KiB
+_VARIED_OTHERS = 64  # likewise of a server, where these are large
 
 Content = tuple[tuple[int, int, int] | None, ...]
 
@@ -64,7 +67,7 @@ class Database:
         prepare()
         self._prepare = prepare
         self.connection: Connection = connect(ref, limits)
-        self._varied: Recent[str, dict[bytes, Connection]] = Recent(KEPT if ref.is_file else _VARIED_OTHERS, _close)
+        self._varied: Recent[tuple[str, bytes], Connection] = Recent(_VARIED if ref.is_file else _VARIED_OTHERS, _close)
         self._found: Recent[Hashable, Any] = Recent(_FOUND)
 
     def once(self, key: Hashable, find: Callable[[], T]) -> T:
@@ -76,6 +79,10 @@ class Database:
         """Sampled rows of every table."""
         return self.once("rows", self._read)
 
+    def shaped(self) -> frozenset[TableColumn]:
+        """The columns of texts with a format."""
+        return self.once("shaped", lambda: shaped_columns(self.connection.schema(), self.rows()))
+
     def _read(self) -> TableRows:
         self._prepare()
         tables = [table.name for table in self.connection.schema().tables if not table.view]
@@ -86,16 +93,16 @@ class Database:
 
         Raises `BackendError` if it cannot be created.
         """
-        made = self._varied.use(gold, dict)
-        if rows not in made:
+
+        def make() -> Connection:
             self._prepare()
-            made[rows] = self.connection.instance(pickle.loads(rows))  # noqa: S301 - from our own jobs
-        return made[rows]
+            return self.connection.instance(pickle.loads(rows))  # noqa: S301 - from our own jobs
+
+        return self._varied.use((gold, rows), make)
 
     def close(self) -> None:
-        for made in self._varied.values():
-            _close(made)
-        _close({b"": self.connection})
+        for connection in (*self._varied.values(), self.connection):
+            _close(connection)
 
 
 class Connections:
@@ -148,7 +155,6 @@ class Connections:
             self._open.popitem()[1].close()
 
 
-def _close(made: Mapping[bytes, Connection]) -> None:
-    for connection in made.values():
-        with suppress(BackendError):  # a lost connection is closed already
-            connection.close()
+def _close(connection: Connection) -> None:
+    with suppress(BackendError):  # a lost connection is closed already
+        connection.close()

@@ -110,7 +110,7 @@ class Answers:
 
     def find(self) -> Gold:
         """Raises `QueryError` if the query fails on the given database."""
-        literals = constants(self._query, self._schema)
+        literals = constants(self._query, self._schema, self._database.shaped())
         self._instances.append((None, self._timed_answer(self._database.connection)))
         for number in range(1, self._options.instances):
             try:

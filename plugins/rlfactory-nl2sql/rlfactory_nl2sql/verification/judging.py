@@ -98,8 +98,11 @@ class _Judging:
         )
 
     def _uses(self, sql: str) -> Uses:
-        schema = self._database.connection.schema()
-        return self._database.once((Uses, sql), lambda: uses(parse_query(sql, self._job.ref.kind), schema))
+        database = self._database
+        return database.once(
+            (Uses, sql),
+            lambda: uses(parse_query(sql, self._job.ref.kind), database.connection.schema(), database.shaped()),
+        )
 
     def _same_form(self) -> bool:
         try:
