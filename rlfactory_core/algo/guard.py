@@ -13,7 +13,7 @@ STOPPED_BY = "train.guard: "  # the beginning of the reason for a stop
 QUIET = 10  # steps without a finding, after which it is said again
 YOUNG = 2 * STEPS  # steps that a run may need until the first group teaches something
 ENTROPY = 0.01  # nats per token
-SOLVED = 0.85  # of the highest reward, or of the success: that all attempts are alike is then no fault
+SOLVED = 0.95  # of the highest reward, or of the success: that attempts are alike is then no fault
 CUT_OFF = 0.5  # share of attempts
 MISMATCH = 0.1  # nats per token, as the KL estimate of the sampling to the training policy
 DRIFT = 20.0  # times what was usual in the run
@@ -38,7 +38,7 @@ class Guard:
         weights: of the scores by their metrics; those of weight 0 are only measured.
         opinions: the scores that a model gives; None: those that have "judge" in their name.
         top: the highest reward of an attempt; None: the sum of the weights.
-        success: the metric that means success.
+        success: the metric that means success; by default exact_match, or the score with the largest weight.
     """
 
     def __init__(
@@ -50,7 +50,8 @@ class Guard:
     ) -> None:
         models = [name for name in weights if "judge" in name.lower()] if opinions is None else opinions
         self.pairs = pairs(weights, models)  # of rewarded opinions and measured truths
-        self._weights, self._success = weights, success
+        by_weight = max(weights, key=lambda name: weights[name], default="")
+        self._weights, self._success = weights, success or ("exact_match" if "exact_match" in weights else by_weight)
         self._top = top or sum(max(weight, 0.0) for weight in weights.values()) or 1.0
         self._past = Past((*weights, *(gap_name(*each) for each in self.pairs)))
         self._said: dict[tuple[str, str], int] = {}  # the last step of each finding
@@ -68,7 +69,7 @@ class Guard:
         self._earned |= {name for name in (REWARD, self._success) if row.get(name) != 0}
         if past.steps < STEPS:
             return [], []
-        found = [*_broken(past), *([] if self._solved() else _alike(past)), *reward_falls(past)]
+        found = [*_broken(past), *_alike(past, self._share_of_top()), *reward_falls(past)]
         apart = list(scores_part(past, self._weights))
         fallen = {finding.subject for finding in apart}
         found += [*apart, *gaps(past, [each for each in self.pairs if each[1] not in fallen])]
@@ -78,10 +79,10 @@ class Guard:
         self._said |= {(each.name, each.subject): past.steps for each in found}
         return found, new
 
-    def _solved(self) -> bool:
+    def _share_of_top(self) -> float:
+        """The reward as a share of the highest one, or the success if that is more; 1: the task is solved."""
         window = self._past.window()
-        success = window.mean(self._success) or 0.0
-        return success >= SOLVED or (window.mean(REWARD) or 0.0) >= SOLVED * self._top
+        return max(window.mean(self._success) or 0.0, (window.mean(REWARD) or 0.0) / self._top)
 
     def whole(self) -> list[str]:
         """What the run as a whole shows when it has ended."""
@@ -152,11 +153,11 @@ def _finite(value: float | None) -> bool:
     return value is not None and isfinite(value)
 
 
-def _alike(past: Past) -> Iterator[Finding]:
+def _alike(past: Past, share: float) -> Iterator[Finding]:
     """Attempts that are all alike, in a task that is not solved."""
     window = past.window()
     rows = window.rows if past.trained else past.window(YOUNG).rows
-    if all(map(nothing_trained, rows)) and len(rows) >= (STEPS if past.trained else YOUNG):
+    if share < SOLVED and all(map(nothing_trained, rows)) and len(rows) >= (STEPS if past.trained else YOUNG):
         yield Finding(
             "equal",
             f"In the last {len(rows)} steps all attempts of each group got the same reward: nothing was "
@@ -165,7 +166,7 @@ def _alike(past: Past) -> Iterator[Finding]:
         )
     trained = [row for row in window.rows if row.get("trained_tokens") != 0]  # otherwise nothing was measured
     values = [value for row in trained if (value := row.get("entropy")) is not None and isfinite(value)]
-    if len(values) == STEPS and max(values) < ENTROPY:
+    if share < SOLVED and len(values) == STEPS and max(values) < ENTROPY:
         yield Finding(
             "entropy",
             f"Entropy is below {ENTROPY} nats per token in the last {STEPS} steps: attempts are all alike. Raise "
@@ -175,7 +176,7 @@ def _alike(past: Past) -> Iterator[Finding]:
 
 def _limits(past: Past) -> Iterator[Finding]:
     """Most attempts end for a reason that is no success, and did not when the reward was best."""
-    now, best = past.window(), past.best()
+    now, best = past.window(), past.reference()
     for reason, words in LIMITS.items():
         metric = f"stop/{reason}"
         share, then = now.mean(metric), None if best is None else best.mean(metric)

@@ -108,6 +108,10 @@ class Past:
         """The median over the whole run without the last steps; None before there are as many others."""
         return Window(tuple(self._older)).median(name) if len(self._older) >= STEPS else None
 
+    def highest(self, name: str) -> float:
+        """The highest value of the whole run without the last steps; 0 if there is none."""
+        return max(Window(tuple(self._older)).values(name), default=0.0)
+
     def error(self, name: str, steps: int) -> float:
         """The standard error of a difference between a window of this length and the best one, by the steps' noise."""
         found = sorted(self._differences.get(name, ()))

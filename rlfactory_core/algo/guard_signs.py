@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from rlfactory_core.algo.guard_past import REWARD, STEPS, Past
+from rlfactory_core.algo.guard_past import REWARD, STEPS, Past, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,34 +31,43 @@ class Change:
     factor: float
     least: float  # the change in the metric's unit that is worth a word
     words: str  # of the finding; ``{now}`` and ``{then}`` are the two values
-    varies: bool = False  # by itself: it has to differ as much from the median of the run
+    few_least: float = 0.0  # it varies by itself: it also has to differ as much from the median of the run, or, as long
+    # as few steps say what is usual, by this much from all of them
     below: float = float("inf")  # it is fine from here on
     forgiven: bool = False  # it is fine if the reward has risen
+    grows_with: str = ""  # it may grow as much as this metric
 
     def found(self, past: Past) -> Iterator[Finding]:
-        values = past.window().values(self.metric)
-        best = past.best() if self.forgiven and self.factor < 1 else past.reference()
-        then = None if best is None else best.median(self.metric)
-        if then is None or len(values) < STEPS:
+        now, best = past.window(), past.reference()
+        values, then = now.values(self.metric), None if best is None else best.median(self.metric)
+        if best is None or then is None or len(values) < STEPS:
             return
-        if self.varies:
+        then, least = then * self._growth(now, best), self.least
+        if self.few_least:
             usual = past.usual(self.metric)
-            if usual is None:
-                return
-            then = max(then, usual) if self.factor > 1 else min(then, usual)
-        if all(self._beyond(value, then) for value in values) and not (self.forgiven and has_risen(past)):
+            then = past.highest(self.metric) if usual is None else max(then, usual)
+            least = self.few_least if usual is None else least
+        beyond = all(self._beyond(value, then, least) for value in values)
+        if beyond and not (self.forgiven and has_risen(past)):
             yield Finding(self.name, self.words.format(now=median(values), then=then), self.metric)
 
-    def _beyond(self, value: float, then: float) -> bool:
+    def _growth(self, now: Window, best: Window) -> float:
+        after, before = now.mean(self.grows_with), best.mean(self.grows_with)
+        return max(1.0, after / before) if after and before else 1.0
+
+    def _beyond(self, value: float, then: float, least: float) -> bool:
         changed = value > self.factor * then if self.factor > 1 else value < self.factor * then
-        return changed and abs(value - then) >= self.least and value < self.below
+        return changed and abs(value - then) >= least and value < self.below
 
 
 def has_risen(past: Past) -> bool:
-    """Whether the reward of the last steps is far above that of the best window before."""
-    now, best = past.window().mean(REWARD), past.best()
+    """Whether the reward of the last steps is far above that of the window that they are compared with."""
+    now, best = past.window().mean(REWARD), past.reference()
     then = None if best is None else best.mean(REWARD)
-    return now is not None and then is not None and now - then > max(4 * past.error(REWARD, STEPS), 0.3 * abs(then))
+    if now is None or best is None or then is None:
+        return False
+    share = 0.5 if len(best.rows) == STEPS else 1.0  # a young run rises quickly anyway
+    return now - then > max(4 * past.error(REWARD, STEPS), share * abs(then))
 
 
 FAULTS = {
@@ -88,7 +97,7 @@ CHANGES: tuple[Change, ...] = (
         0.3,
         "The gradient norm has risen to {now:.3g} from {then:.3g}: the updates are becoming unstable. Lower train.lr, "
         "and look for a reward or a text of unusual size.",
-        varies=True,
+        few_least=1.5,
     ),
     Change(
         "kl",
@@ -97,7 +106,7 @@ CHANGES: tuple[Change, ...] = (
         0.4,
         "KL to the start model has risen to {now:.3g} nats per token from {then:.3g}: the policy leaves what it had "
         "learnt before. Lower train.lr, or raise train.kl.",
-        varies=True,
+        few_least=0.4,
     ),
     Change(
         "calls",
@@ -148,7 +157,7 @@ CHANGES: tuple[Change, ...] = (
             10.0,
             30.0,
             f"{{now:,.0f}} {what} per step, up from {{then:,.0f}}. {advice}",
-            forgiven=True,
+            grows_with="tool_calls",
         )
         for kind, (what, advice) in FAULTS.items()
     ),
