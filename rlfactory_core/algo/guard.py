@@ -69,11 +69,11 @@ class Guard:
         self._earned |= {name for name in (REWARD, self._success) if row.get(name) != 0}
         if past.steps < STEPS:
             return [], []
-        found = [*_broken(past), *_alike(past, self._share_of_top()), *reward_falls(past)]
+        found = [*_broken(past), *reward_falls(past)]  # the most telling first: it is the reason of a stop
         apart = list(scores_part(past, self._weights))
         fallen = {finding.subject for finding in apart}
         found += [*apart, *gaps(past, [each for each in self.pairs if each[1] not in fallen])]
-        found += [*_limits(past), *_mismatch(past)]
+        found += [*_alike(past, self._share_of_top()), *_limits(past), *_mismatch(past)]
         found += [finding for change in CHANGES for finding in change.found(past)]
         new = [each for each in found if past.steps - self._said.get((each.name, each.subject), -QUIET) >= QUIET]
         self._said |= {(each.name, each.subject): past.steps for each in found}
@@ -92,7 +92,7 @@ class Guard:
         texts = []
         nothing = [name for name in dict.fromkeys((REWARD, self._success)) if name and name not in self._earned]
         if nothing:
-            texts.append(f"In all {count_text(past.steps)} every {' and every '.join(nothing)} was 0. {NOTHING}")
+            texts.append(f"In all {count_text(past.steps)} {' and '.join(nothing)} stayed at 0. {NOTHING}")
         elif not past.trained:
             texts.append(
                 f"In all {count_text(past.steps)} the attempts of each group got the same reward: nothing was trained. "

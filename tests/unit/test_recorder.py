@@ -46,7 +46,7 @@ def ended(tmp_path: Path, steps: int, metrics: dict[str, float], after: dict[str
     ("metrics", "after", "said"),
     [
         ({"reward": 0.9, "exact_match": 0.9}, {"exact_match": 0.85, "samples": 100}, ""),
-        ({"reward": 0.0, "exact_match": 0.0}, {}, "every reward and every exact_match was 0"),
+        ({"reward": 0.0, "exact_match": 0.0}, {}, "reward and exact_match stayed at 0"),
         (
             {"reward": 0.3, "exact_match": 0.3, "equal_groups": 8.0},
             {},

@@ -177,7 +177,7 @@ class LocalRun:
             warned = len(self.recorder.warned)
             self.recorder.step(result.step, result.groups, result.metrics, texts)
             if guard != "warn" and len(self.recorder.warned) > warned:
-                self.run.stop.request(f"{STOPPED_BY}{self.recorder.warned[-1]}")
+                self.run.stop.request(f"{STOPPED_BY}{self.recorder.warned[warned]}")
 
         def beside(checkpoint: Path) -> None:
             vision = getattr(self.rollouts.runtime.chat, "vision", None)

@@ -121,7 +121,7 @@ class Watching(PPOTrainer):
     def on_step_begin(self) -> None:
         super().on_step_begin()
         if self._run.train.guard == "stop" and self.recorder.warned:  # by the step before
-            self.stop.ask(f"{STOPPED_BY}{self.recorder.warned[-1]}")
+            self.stop.ask(f"{STOPPED_BY}{self.recorder.warned[0]}")
 
     def _update_actor(self, batch: Any, metrics: dict[str, Any]) -> Any:
         batch = super()._update_actor(anchor_to_sampler(batch) if self._anchored else batch, metrics)
