@@ -45,12 +45,28 @@ def remedy(tokenizer: Any) -> str:
     return "Give a model folder with tokenizer.json and a chat template (chat_template.jinja)."
 
 
+_NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
+_SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "a": {"$ref": "#/$defs/Probe"},
+        "b": {"anyOf": [{"type": "string", "enum": ["probe_optional"]}, {"type": "null"}]},
+        "c": {"const": "probe_const"},
+        "d": {"oneOf": [{"type": "string", "enum": ["probe_one"]}, {"type": "integer"}]},
+        "e": {"enum": ["probe_enum"]},
+    },
+    "$defs": {"Probe": {"type": "object", "properties": {"probe_field": {"type": "string"}}}},
+}
+_IN_SCHEMA = ("probe_field", "probe_optional", "probe_const", "probe_one", "probe_enum")
+
+
 @dataclass(frozen=True, slots=True)
 class Abilities:
     """Which parts of its input a template writes."""
 
     system: bool  # messages of the role "system", with tools and without
     tools: bool  # the offered tools
+    schemas: bool  # all of their schemas, references and alternatives included
     calls: int  # tool calls in one turn: 0, 1, or 2 for any number
     beside: bool  # text beside a call
     results: bool  # messages of the role "tool"
@@ -140,22 +156,26 @@ class ChatTemplate:
         calls = int(self._writes([asked, one], "probe_first"))
         calls += calls and int(self._writes([asked, two], "probe_second"))
         said: Entry = one if calls else {"role": "assistant", "content": "?"}
-        tool = ToolSpec("probe_tool", "?", {"type": "object", "properties": {}}).function_schema
+        tool, schema = (
+            ToolSpec("probe_tool", "?", parameters).function_schema for parameters in (_NO_ARGUMENTS, _SCHEMA)
+        )
         return Abilities(
             system=all(
                 self._writes([{"role": "system", "content": "probe_system"}, asked], "probe_system", offered)
                 for offered in ([], [tool])
             ),
             tools=self._writes([asked], "probe_tool", [tool]),
+            schemas=self._writes([asked], _IN_SCHEMA, [schema]),
             calls=calls,
             beside=self._writes([asked, {**one, "content": "probe_said"}], "probe_said"),
             results=self._writes([asked, said, result], "probe_result"),
             mapping_arguments=mapping,
         )
 
-    def _writes(self, messages: list[Entry], text: str, tools: Sequence[Entry] = ()) -> bool:
+    def _writes(self, messages: list[Entry], texts: str | Sequence[str], tools: Sequence[Entry] = ()) -> bool:
         try:
-            return text in self.render(messages, tools, generation_prompt=False)
+            written = self.render(messages, tools, generation_prompt=False)
+            return all(text in written for text in ([texts] if isinstance(texts, str) else texts))
         except ChatFormatError:
             return False
 

@@ -6,10 +6,10 @@ an assistant turn that stands in for the sampled one, with calls that match the 
 names and ids there. The canonical text of a turn is what the template writes after its own generation prompt.
 
 If a template does not write system messages, or refuses them, their text begins the user message that follows. If it
-does not show tools, the first message describes them. If it does not show results, they go into a user turn. If it does
-not write calls, they become a part of the content. Text beside a call that it does not accept is left out of prompts,
-but stays in a sampled turn. The stop token of a turn is the token that the model sampled, even if the template writes
-another one.
+does not show tools, the first message describes them; if it does not write whole schemas, it gets them in words that it
+knows (`schemas`). If it does not show results, they go into a user turn. If it does not write calls, they become a part
+of the content. Text beside a call that it does not accept is left out of prompts, but stays in a sampled turn. The stop
+token of a turn is the token that the model sampled, even if the template writes another one.
 
 Libraries that render families on token ids were tried instead (2026). Prime Intellect's ``renderers`` 0.1.12 writes
 turns with its own code, chosen by the model's name, and turns an ``<|im_end|>`` in a tool's output into the special
@@ -29,6 +29,7 @@ from rlfactory_core.chat.encoding import TextEncoder
 from rlfactory_core.chat.parsers.turn import Parser, with_own_ids
 from rlfactory_core.chat.proof import prove_append_equals_render
 from rlfactory_core.chat.rendering import ChatTemplate, Entry, remedy, template_of
+from rlfactory_core.chat.schemas import inlined
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
@@ -224,7 +225,7 @@ class TemplateFormat:
         self, messages: Sequence[Message], tools: Sequence[ToolSpec] = (), *, generation_prompt: bool = True
     ) -> str:
         """The template's text of a whole conversation."""
-        entries, offered = self._with_tools(self._entries(messages), [tool.function_schema for tool in tools])
+        entries, offered = self._with_tools(self._entries(messages), self._offered(tools))
         return self._template.render(entries, offered, generation_prompt=generation_prompt, whole=True)
 
     def written(self, message: Message) -> str:
@@ -263,7 +264,7 @@ class TemplateFormat:
 
     def _initial(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[str, str]:
         """A prompt's text, and the mark in it that keeps its contents plain (see `TextEncoder`)."""
-        offered = [tool.function_schema for tool in tools]
+        offered = self._offered(tools)
         mark = self._encoder.mark([self._entries(messages), offered])
         entries = self._entries(self._guarded(messages, mark))
         entries, offered = self._with_tools(entries, self._encoder.guard(offered, mark))
@@ -333,6 +334,12 @@ class TemplateFormat:
                 entries.append(self.entry(replace(message, content="") if left_out else message))
             previous = message.role
         return entries
+
+    def _offered(self, tools: Sequence[ToolSpec]) -> list[Entry]:
+        """The tools for the template, in words that it knows if it does not write whole schemas."""
+        whole = self.abilities.schemas or not self.abilities.tools
+        shown = tools if whole else [replace(tool, parameters=inlined(tool.parameters)) for tool in tools]
+        return [tool.function_schema for tool in shown]
 
     def _with_tools(self, entries: list[Entry], tools: list[Entry]) -> tuple[list[Entry], list[Entry]]:
         """The conversation and the tools for the template; if it shows no tools, the first message describes them."""

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from rlfactory_core.chat.hidden import hidden_arguments
+from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.chat.unwritten import unwritten
 from rlfactory_core.errors import ChatFormatError, DataError
 from rlfactory_core.images import NAME
@@ -89,6 +91,7 @@ def _without_room(
     for indices in tasks.values():
         room = _Room(runtime.of(samples[indices[0]]), samples, indices, what, known)
         notes += room.unwritten()
+        notes += [note for note in room.hidden() if note not in notes]
         found = room.without()
         notes += [room.note(found)] if found else []
         without |= found.keys()
@@ -182,6 +185,14 @@ class _Room:
             counted = f"the model was made for {self.known:,} positions (max_position_embeddings)"
         name = f"{which}, of sample '{sample.id}', has {tokens:,} tokens"
         return f"{name}{of_tools}, and {counted}. To mend it, {' or '.join(ways)}."
+
+    def hidden(self) -> list[str]:
+        """A sentence on the arguments of tools that the chat template does not show whole."""
+        chat, tools = self.runtime.chat, self.runtime.manager.specs
+        if not tools or not isinstance(chat, TemplateFormat) or chat.abilities.schemas or not chat.abilities.tools:
+            return []
+        found = hidden_arguments(tools, lambda offered: chat.initial_text([Message("user", "?")], offered))
+        return [f"warning: {found}"] if found else []
 
     def unwritten(self) -> list[str]:
         """Sentences on what of the prompts the chat template leaves out as it does for its own turns."""

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
+from chat_families import make_format
 from rlfactory_devkit import TaskBench
 from rlfactory_devkit.chat import ToyChatFormat
 
@@ -120,3 +121,10 @@ def test_how_long_a_text_a_model_knows(config: dict[str, object], known: int | N
     assert known_positions(SimpleNamespace(**config)) == known
     within = SimpleNamespace(get_text_config=lambda: SimpleNamespace(**config))
     assert known_positions(within) == known
+
+
+def test_arguments_that_the_chat_template_hides_are_said_once(bench: TaskBench) -> None:
+    chat = make_format("own_qwen3-coder")  # names a tool, and none of its arguments
+    checked = check_prompts(bench.runtime.with_chat(chat), [Sample("a", "?", "y")], [Sample("b", "?", "y")], None)
+    (note,) = checked.notes
+    assert note.startswith("warning: The model's chat template does not show all of these arguments: look.where")

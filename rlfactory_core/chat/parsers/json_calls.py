@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from rlfactory_core.chat.parsers.turn import MAX_CALLS, CallObject, MalformedError, Text, Turn, is_name, skip_space
+from rlfactory_core.chat.schemas import argument_types, kind
 from rlfactory_core.types import ToolSpec
-from rlfactory_core.utils.json_types import JSON_TYPES
 from rlfactory_core.utils.text import STRICT_JSON
 
 MAX_DEPTH = 64  # deeper nesting would make later stages (validation, pickling, writing) recurse too deeply
@@ -153,14 +153,6 @@ def _read_members(text: str, begin: int, members: dict[str, Value]) -> int:
     raise MalformedError(f"the call's JSON object has more than {_MAX_MEMBERS} members", position)
 
 
-def kind(value: Any) -> str:
-    """The JSON name of a value's type."""
-    if value is None:
-        return "null"
-    names = {bool: "boolean", str: "string", list: "array", int: "number", float: "number"}
-    return names.get(type(value), "object")
-
-
 def _too_deep(text: str, value: dict[str, Any] | list[Any], start: int, end: int) -> bool:
     body = text[start:end]
     if body.count("{") + body.count("[") <= MAX_DEPTH:
@@ -190,13 +182,12 @@ def typed(text: str, tool: ToolSpec | None, argument: str) -> Any:
     ``False`` and ``None``). If the schema allows the type of that value, or names no type, the value counts. In all
     other cases the text stays, and validation tells the model which type is expected. For example,
     ``anyOf: [string, object]`` gives an object if one is written, and ``anyOf: [string, null]`` gives the text ``5``
-    but null for ``null``. No quotes are added and no backslashes are removed.
+    but null for ``null``. References are followed. No quotes are added and no backslashes are removed.
 
     Args:
         tool: None if it is unknown; then the value counts if the text is JSON, as for an unknown argument.
     """
-    schema = tool.parameters.get("properties", {}).get(argument) if tool else None
-    types = _types(schema)
+    types = argument_types(tool.parameters, argument) if tool else set()
     if types == {"string"}:
         return text
     stripped = text.strip()
@@ -208,21 +199,3 @@ def typed(text: str, tool: ToolSpec | None, argument: str) -> Any:
         except MalformedError:
             return text
     return value if not types or kind(value) in types else text
-
-
-def _types(schema: object) -> set[str]:
-    """The JSON types that a schema allows; empty if it allows all, or does not say. Python's names count as JSON's."""
-    if not isinstance(schema, Mapping):
-        return set()
-    if "type" in schema:
-        given = schema["type"]
-        names = {JSON_TYPES.get(name, name) for name in ([given] if isinstance(given, str) else given)}
-        return {"number" if name == "integer" else name for name in names}
-    if "enum" in schema or "const" in schema:
-        values: Sequence[Any] = schema.get("enum", [schema.get("const")])
-        return {kind(value) for value in values}
-    for word in ("anyOf", "oneOf"):
-        if word in schema:
-            options = [_types(option) for option in schema[word]]
-            return set().union(*options) if all(options) else set()
-    return next((types for part in schema.get("allOf", ()) if (types := _types(part))), set())

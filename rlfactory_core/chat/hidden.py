@@ -1,0 +1,92 @@
+"""Finds the parts of tools' schemas that a chat template does not show to the model.
+
+Each name and each value to choose from is replaced by a text of its own, of the same length where that is possible,
+because some templates leave out what is long. What the template then leaves out is hidden, whatever the template is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice
+from typing import Any
+
+from rlfactory_core.chat.schemas import expanded, inlined
+from rlfactory_core.types import ToolSpec
+
+_MOST = 10  # arguments that a message names
+_MOST_PARTS = 5  # of each
+_FIRST_NUMBER = 70_000_000  # no number of this size is in a template
+
+
+@dataclass(slots=True)
+class _Marks:
+    """Marks schemas, and remembers what each mark stands for."""
+
+    meanings: dict[str, str] = field(default_factory=dict)
+
+    def text(self, meaning: str) -> str:
+        mark = f"q{len(self.meanings)}z"  # in no other mark
+        self.meanings[mark] = meaning
+        return mark.ljust(len(meaning), "x")
+
+    def value(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self.text(value)
+        if type(value) is not int:
+            return value
+        number = _FIRST_NUMBER + len(self.meanings)
+        self.meanings[str(number)] = str(value)
+        return number
+
+    def schema(self, given: Any) -> Any:
+        """The schema with all names and values marked."""
+        if not isinstance(given, Mapping):
+            return given
+        found = {key: value for key, value in given.items() if key not in ("default", "examples", "title")}
+        names: dict[str, str] = {}
+        for key, value in found.items():
+            if key == "properties" and isinstance(value, Mapping):
+                names = {name: self.text(name) for name in value}
+                found[key] = {names[name]: self.schema(item) for name, item in value.items()}
+            elif key == "enum" and isinstance(value, list):
+                found[key] = [self.value(item) for item in value]
+            elif key == "const":
+                found[key] = self.value(value)
+            elif isinstance(value, list):
+                found[key] = [self.schema(item) for item in value]
+            else:
+                found[key] = self.schema(value)
+        if isinstance(found.get("required"), list):
+            found["required"] = [names.get(name, name) for name in found["required"]]
+        return found
+
+
+def hidden_arguments(tools: Sequence[ToolSpec], render: Callable[[Sequence[ToolSpec]], str]) -> str:
+    """What is hidden, in words; empty if nothing is.
+
+    Args:
+        render: the text of a prompt that offers the tools.
+    """
+    marks = _Marks()
+    marked = [replace(tool, parameters=marks.schema(expanded(tool.parameters))) for tool in tools]
+    text = render(marked)
+    lost = {mark: meaning for mark, meaning in marks.meanings.items() if mark not in text}
+    found: list[str] = []
+    for tool, copy in zip(tools, marked, strict=True) if lost else ():
+        names = tool.parameters.get("properties") or {}
+        shown = inlined(copy.parameters).get("properties") or {}
+        for name, mark in zip(names, shown, strict=False):
+            written = json.dumps({mark: shown[mark]})
+            parts = [meaning for each, meaning in lost.items() if each in written]
+            if parts:
+                more = ", …" if len(parts) > _MOST_PARTS else ""
+                found.append(f"{tool.name}.{name} ({', '.join(islice(parts, _MOST_PARTS))}{more})")
+    if not found:
+        return ""
+    more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""
+    return (
+        f"The model's chat template does not show all of these arguments: {', '.join(found[:_MOST])}{more}. Say what "
+        "is missing in the tools' descriptions, or give the arguments simpler types."
+    )
