@@ -107,6 +107,8 @@ def _reward(text: str) -> dict[str, Any]:
         weight = nan
     if not name or not isfinite(weight):
         raise UsageError(f"--reward {text}: expected NAME or NAME=WEIGHT, such as exact_match or format=0.1.")
+    if name.endswith(".py"):
+        raise UsageError(f"--reward {text}: expected FILE.py:NAME with the name of a class or a function in the file.")
     return {"name": name, "weight": weight}
 
 
@@ -120,12 +122,14 @@ SETTINGS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names":
 _RECIPE = click.option(
     "--recipe", metavar="NAME", help="A configuration that a plugin brings; all other options and keys override it."
 )
+DATA = click.option("--data", type=click.Path(path_type=Path), help="Training data of your own: JSONL or parquet.")
+EVAL_DATA = click.option("--eval-data", type=click.Path(path_type=Path), help="Held-out data of your own.")
 MCP = click.option("--mcp", type=click.Path(path_type=Path), help="MCP servers whose tools are added: mcpServers JSON.")
 REWARD = click.option(
     "--reward",
     "rewards",
     multiple=True,
-    metavar="NAME[=WEIGHT]",
+    metavar="NAME|FILE.py:NAME[=WEIGHT]",
     callback=lambda _context, _parameter, given: tuple(map(_reward, given)),
     help="Instead of the task's rewards; may be repeated.",
 )
@@ -186,8 +190,8 @@ _WHAT = (
     click.option(
         "--model", metavar="PATH|HUB_ID", help="A Hugging Face causal LM. Default: the task's own tiny model."
     ),
-    click.option("--data", type=click.Path(path_type=Path), help="Training data of your own: JSONL or parquet."),
-    click.option("--eval-data", type=click.Path(path_type=Path), help="Held-out data of your own."),
+    DATA,
+    EVAL_DATA,
     run_options,
     SEED,
     click.option("--device", help="auto, cpu, cuda or cuda:N."),

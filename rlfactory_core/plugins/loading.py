@@ -41,6 +41,8 @@ Kind = Literal[
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
+_SCORES = ("score", "score_group", "verify")
+
 DEFAULT_API = ">=1,<2"
 """The API versions of a plugin without ``RLFACTORY_API``, which was written for the first API."""
 
@@ -117,10 +119,25 @@ def load_plugin(entry: PluginEntry) -> LoadedPlugin:
     except PydanticUserError as error:
         raise PluginError(f"The plugin {entry} cannot be loaded: {refused_options(error)}") from error
     except (Exception, SystemExit) as error:  # the boundary to a plugin's code, which may fail in any way
+        if beside := _neighbour(entry, error):
+            raise PluginError(
+                f"The plugin {entry} imports {beside}, which lies beside it. A plugin of one file cannot import its "
+                "neighbours: other processes and machines get that file alone. Put the code into it, or make a package "
+                "of both: rlfactory new"
+            ) from error
         raise PluginError(
             f"The plugin {entry} cannot be loaded: {type(error).__name__}: {str(error).rstrip('.')}. "
             f"`rlfactory plugins info {entry.qualified}` shows where; mend or update it."
         ) from error
+
+
+def _neighbour(entry: PluginEntry, error: BaseException) -> str:
+    """The file or folder beside a one-file plugin that it tried to import; empty if it failed for another reason."""
+    if not (entry.file and isinstance(error, ModuleNotFoundError) and error.name):
+        return ""
+    name = error.name.split(".")[0]
+    beside = [Path(entry.file).with_name(f"{name}.py"), Path(entry.file).with_name(name)]
+    return next((each.name for each in beside if each.exists()), "")
 
 
 def _check_api(entry: PluginEntry, module: ModuleType) -> str:
@@ -161,12 +178,43 @@ def _call_hooks(entry: PluginEntry, module: ModuleType) -> tuple[Registration, .
             found[kind, name] = Registration(kind, name, factory, entry)
 
         getattr(manager.hook, f"rlfactory_{kind}s")(register=register)
-    if not found:
+    return tuple(found.values())
+
+
+def require_registrations(plugin: LoadedPlugin) -> None:
+    """Raise a `PluginError` if a plugin registers nothing."""
+    if not plugin.registrations:
+        entry = plugin.entry
         raise PluginError(
             f"The plugin {entry} registers nothing. Expected functions in {entry.file or entry.module} such as "
             f"`@hookimpl def rlfactory_tasks(register): register({entry.name!r}, MyTask)`."
         )
-    return tuple(found.values())
+
+
+def reward_in_file(plugin: LoadedPlugin, name: str) -> Registration:
+    """A reward of a file, as ``--reward FILE.py:NAME`` names it: one that it registers, a class, or a function.
+
+    Raises:
+        PluginError: the file has nothing of that name that can be a reward.
+    """
+    rewards = {item.name: item for item in plugin.registrations if item.kind in ("reward_scorer", "verifier")}
+    if name in rewards:
+        return rewards[name]
+    module = sys.modules[plugin.entry.module]
+    own = {
+        key: value
+        for key, value in vars(module).items()
+        if getattr(value, "__module__", "") == module.__name__ and not hasattr(value, f"{PROJECT}_impl")
+        if inspect.isfunction(value) or (inspect.isclass(value) and any(hasattr(value, each) for each in _SCORES))
+    }
+    if name not in own:
+        raise PluginError(
+            f"--reward {plugin.entry.file}:{name}: the file has no reward of that name. "
+            f"{nearest(name, [*rewards, *own])} A reward is a class with `async def score(self, trajectory)`, or a "
+            "function of a trajectory."
+        )
+    found = own[name]
+    return Registration("reward_scorer", name, found if inspect.isclass(found) else lambda: found, plugin.entry)
 
 
 def _refuse_unknown_hooks(entry: PluginEntry, module: ModuleType) -> None:

@@ -22,6 +22,8 @@ from rlfactory_core.plugins.loading import (
     file_entry,
     is_file,
     load_plugin,
+    require_registrations,
+    reward_in_file,
     section_class,
     words,
 )
@@ -70,6 +72,12 @@ class Registry:
             PluginConflictError: several distributions have a plugin of that name.
             PluginVersionError: it needs another version of the plugin API.
         """
+        plugin = self._load(spec)
+        require_registrations(plugin)
+        return plugin
+
+    def _load(self, spec: str) -> LoadedPlugin:
+        """As `load`; of a file only a reward may be used, so it need not register anything."""
         entry = self._entry(spec)
         self._try(entry)
         if entry in self._broken:
@@ -89,7 +97,7 @@ class Registry:
         return self._given(self.load(spec))
 
     def find(self, name: str, *kinds: Kind) -> Registration:
-        """The registration of ``NAME`` or ``DISTRIBUTION:NAME`` among these kinds.
+        """The registration of ``NAME`` or ``DISTRIBUTION:NAME`` among these kinds; of a reward also ``FILE.py:NAME``.
 
         Searches the plugins in use, then the loaded ones, then the plugin of that name, then all others.
 
@@ -173,7 +181,7 @@ class Registry:
             PluginError: a plugin is missing, broken or differs; the message says which file.
         """
         for driver in fingerprints:
-            plugin = self.load(driver.plugin)
+            plugin = self._load(driver.plugin)
             difference = driver.difference(fingerprint(plugin.entry))
             if difference:
                 raise PluginError(
@@ -190,7 +198,10 @@ class Registry:
         if entry in self._loaded or entry in self._broken:
             return
         try:
-            self._loaded[entry] = load_plugin(entry)
+            plugin = load_plugin(entry)
+            if not entry.file:
+                require_registrations(plugin)
+            self._loaded[entry] = plugin
         except PluginError as error:
             self._broken[entry] = BrokenPlugin(entry, error)
 
@@ -205,6 +216,9 @@ class Registry:
         raise PluginError(f"The plugin {plugin.entry} has several tasks. Choose one: --plugin {' or '.join(tasks)}.")
 
     def _search(self, name: str, kinds: Sequence[Kind]) -> list[Registration]:
+        file, _, member = name.rpartition(":")
+        if is_file(file) and "reward_scorer" in kinds:
+            return [reward_in_file(self._load(file), member)]
         found = self._matches(name, kinds)
         if found:  # plugins that an earlier search has loaded must not cause a conflict
             return [item for item in found if item.plugin in self._used] or found

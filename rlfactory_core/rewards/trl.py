@@ -1,4 +1,4 @@
-"""Rewards that are written for TRL: functions of a batch, which return one number for each completion."""
+"""Rewards that are functions: of a trajectory, or, as TRL has them, of a batch with one number for each completion."""
 
 from __future__ import annotations
 
@@ -9,6 +9,23 @@ from typing import Any
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.types import Group, Message, Score, Trajectory
+
+
+def reward_of(function: Callable[..., Any]) -> TrlReward | FunctionReward:
+    """A function as a reward: one that takes ``completions`` is TRL's, another one takes a trajectory."""
+    return TrlReward(function) if "completions" in inspect.signature(function).parameters else FunctionReward(function)
+
+
+class FunctionReward:
+    """A function of a trajectory, which returns a number or a `Score`; a plain ``def`` runs in a thread."""
+
+    def __init__(self, function: Callable[[Trajectory], Any]) -> None:
+        self._function = function
+
+    async def score(self, trajectory: Trajectory) -> Score | float:
+        if inspect.iscoroutinefunction(self._function):
+            return await self._function(trajectory)  # type: ignore[no-any-return]
+        return await asyncio.to_thread(self._function, trajectory)
 
 
 class TrlReward:

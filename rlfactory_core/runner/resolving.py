@@ -16,6 +16,7 @@ from rlfactory_core.config.loading import dump_yaml, load_yaml, merge, parse_ove
 from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineTraits
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import RewardFactoryTraits
 from rlfactory_core.reporting.loggers import check_loggers
@@ -202,8 +203,15 @@ def refuse_other_engines(config: RunConfig, registry: Registry) -> None:
 
 
 def _settled(reward: RewardConfig, registry: Registry) -> RewardConfig:
-    """The reward with its options as its factory's `settle` rewrites them; see `lazy.LazyReward`."""
+    """The reward with its options as its factory's `settle` rewrites them (see `lazy.LazyReward`), and its file.
+
+    A file is named by its absolute path, and its reward labelled by the name alone.
+    """
     factory = registry.find(reward.name, "reward_scorer", "verifier").factory
+    file, _, name = reward.name.rpartition(":")
+    if is_file(file):
+        absolute = f"{Path(file).expanduser().resolve()}:{name}"
+        reward = reward.model_copy(update={"name": absolute, "label": reward.label or name})
     settle = declared(factory, RewardFactoryTraits, f"The factory of the reward '{reward.name}'").settle
     if settle is None or not reward.options:
         return reward

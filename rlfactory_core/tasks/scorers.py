@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import isfunction
 from typing import Any, Protocol, runtime_checkable
 
 from rlfactory_core.config import RewardConfig, RunConfig
@@ -13,6 +14,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import NeedsModelPool, PoolRequest
 from rlfactory_core.rewards.layer import RewardLayer
 from rlfactory_core.rewards.scorers import ENV_REWARD
+from rlfactory_core.rewards.trl import reward_of
 from rlfactory_core.tasks.task import Task
 
 
@@ -136,7 +138,8 @@ def wanted_rewards(config: RunConfig, task: Task) -> Sequence[RewardConfig]:
 def _make(reward: RewardConfig, registry: Registry) -> Any:
     registration = registry.find(reward.name, "reward_scorer", "verifier")
     try:
-        return registration.make(**reward.options)
+        made = registration.make(**reward.options)
+        return reward_of(made) if isfunction(made) else made
     except TypeError as error:
         if takes(registration.factory, **reward.options):
             raise  # a bug in the scorer

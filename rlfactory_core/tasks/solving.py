@@ -24,6 +24,7 @@ from rlfactory_core.tasks.parts import own_samples, raised_at
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import Demonstration, calls_text
 from rlfactory_core.tools.manager import DefaultToolManager
+from rlfactory_core.tools.servers import Servers, server_tools
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import FaultKind, Message, Sample, SamplingParams, StopReason, ToolSpec, Trajectory
 from rlfactory_core.utils.aio import gather_all
@@ -163,8 +164,10 @@ def chosen_samples(task: Task) -> list[Sample]:
 
 
 @asynccontextmanager
-async def _stage(like: Task, make_env: EnvFactory | None, agent: AgentConfig) -> AsyncIterator[tuple[Task, Show]]:
-    """Opens a task of the same class and options, on which demonstrations are played."""
+async def _stage(
+    like: Task, make_env: EnvFactory | None, agent: AgentConfig, mcp: Servers | None
+) -> AsyncIterator[tuple[Task, Show]]:
+    """Opens a task of the same class and options, on which demonstrations are played, and the tools of servers."""
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
     task.progress, task.run = like.progress, like.run
     tools, agents, made = OpenTools(), make_agents(task, agent), make_env or task.make_env
@@ -173,7 +176,7 @@ async def _stage(like: Task, make_env: EnvFactory | None, agent: AgentConfig) ->
         opened.push_async_callback(task.close)
         await task.open()
         opened.push_async_callback(tools.close)
-        await tools.open(task.tools)
+        await tools.open([*task.tools, *([server_tools(mcp)] if mcp is not None else [])])
         manager = DefaultToolManager(tools.tools)
         opened.push_async_callback(manager.close)
         if agents is not None:
@@ -196,14 +199,17 @@ async def offered_tools(like: Task, agent: AgentConfig) -> tuple[ToolSpec, ...]:
     Raises:
         PluginError: `Task.demonstrate` does not solve it.
     """
-    async with _stage(like, None, agent) as (task, show):
+    async with _stage(like, None, agent, None) as (task, show):
         trajectory, _ = await show(chosen_samples(task)[0], "demonstration-tools")
         _check_solved(task, trajectory)
         return trajectory.tools
 
 
 async def play_solutions(
-    like: Task, make_env: EnvFactory | None = None, agent: AgentConfig | None = None
+    like: Task,
+    make_env: EnvFactory | None = None,
+    agent: AgentConfig | None = None,
+    mcp: Servers | None = None,
 ) -> list[Played]:
     """Episodes of the `chosen_samples`, played by a new task of the same class and options.
 
@@ -212,11 +218,12 @@ async def play_solutions(
     Args:
         make_env: None: the task's own.
         agent: of the run; None: the task's own loop.
+        mcp: the run's servers, whose tools are added to the task's.
     """
     chosen = chosen_samples(like)
     like.check(chosen)
     slots = asyncio.Semaphore(AT_ONCE)
-    async with _stage(like, make_env, agent or AgentConfig()) as (task, show):
+    async with _stage(like, make_env, agent or AgentConfig(), mcp) as (task, show):
         task.progress.stage("warm start: demonstrations", len(chosen), "episode")
 
         async def play(number: int, sample: Sample) -> list[Played] | str:

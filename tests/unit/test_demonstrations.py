@@ -22,6 +22,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import EnvStart, Tool
 from rlfactory_core.rollout import ToolEnv
 from rlfactory_core.runner import resolve
+from rlfactory_core.tasks import solving
 from rlfactory_core.tasks.demonstrations import demonstrated_recipe, recipe_of
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.solving import DEFAULTS, tiny_defaults
@@ -290,6 +291,23 @@ def test_they_are_played_in_the_environment_of_the_run() -> None:
     recipe = recipe_of(task, Rude)
     assert recipe is not None
     assert shown(recipe, 0, 1)[0][0].content == "Be rude."
+
+
+def test_the_tools_of_servers_are_called_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Servers:
+        async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
+            return [count]
+
+        async def close(self) -> None: ...
+
+    class Bare(Stock):
+        tools = ()
+
+    monkeypatch.setattr(solving, "server_tools", lambda servers: Servers())
+    recipe = recipe_of(Bare(), code="v1", mcp={"mcpServers": {}})
+    assert recipe is not None
+    assert [each.name for each in recipe.tools or ()] == ["count"]
+    assert shown(recipe, 0, 1)[0][1].tool_calls[0].name == "count"
 
 
 @pytest.mark.slow

@@ -77,6 +77,8 @@ def test_files_are_found_again_from_another_folder(data: str, tmp_path: Path, mo
 
 def test_rewards_on_the_command_line_replace_all_others(data: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("run.yaml").write_text("rewards: {f1: 1.0, exact_match: 1.0}\n", encoding="utf-8")
+    pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
+    Path("mcp.json").write_text('{"mcpServers": {"a": {"url": "http://127.0.0.1:9/mcp"}}}', encoding="utf-8")
     cli = Cli(capsys)
     run = ("run", "--data", data, "--model", "some/model", "--config", "run.yaml", "--dry-run", "--device", "cpu")
     shown = cli(*run, "--reward", "exact_match", "--reward", "format=0.25")
@@ -85,6 +87,10 @@ def test_rewards_on_the_command_line_replace_all_others(data: str, capsys: pytes
     config = load_yaml(Path("shown.yaml"))
     assert config["plugin"] == "tools"
     assert [(r["name"], r["weight"]) for r in config["rewards"]] == [("exact_match", 1.0), ("format", 0.25)]
+    Path("own.py").write_text("def brief(trajectory): return 1.0\n", encoding="utf-8")
+    shown = cli(*run, "--reward", "./own.py:brief=0.5", "--mcp", "mcp.json")
+    assert f"name: {Path('own.py').absolute()}:brief\n  label: brief\n  weight: 0.5" in shown.out
+    assert "expected FILE.py:NAME" in cli.refusal(*run, "--reward", "./own.py")
     assert "Did you mean 'exact_match'" in cli.refusal(*run, "--reward", "exact_mach")
     for wrong in ("format=much", "format=", "=1", "format=inf"):
         assert f"--reward {wrong}: expected NAME or NAME=WEIGHT" in cli.refusal(*run, "--reward", wrong)

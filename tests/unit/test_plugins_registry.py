@@ -170,6 +170,7 @@ def test_two_files_of_one_name_do_not_meet(tmp_path: Path) -> None:
         ("1 / 0", "ZeroDivisionError"),
         ("import sys; sys.exit(3)", "SystemExit: 3"),
         ("x = 1", "registers nothing"),
+        ("import helper", "imports helper.py, which lies beside it. A plugin of one file cannot import its neighbours"),
         (
             COUNTDOWN.replace("rlfactory_tasks", "rlfactory_task"),
             "unknown hook 'rlfactory_task'. Did you mean 'rlfactory_tasks'",
@@ -185,9 +186,28 @@ def test_two_files_of_one_name_do_not_meet(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_file_is_said(tmp_path: Path, content: str, message: str) -> None:
     file = tmp_path / "bad.py"
     file.write_text(content)
+    (tmp_path / "helper.py").write_text("")
     with pytest.raises(PluginError) as error:
         Registry([]).task(str(file))
     assert message in str(error.value)
+
+
+def test_a_reward_in_a_file_is_found_by_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "rewards.py"
+    file.write_text(
+        "class Mine:\n    async def score(self, trajectory): return 1.0\n\ndef brief(trajectory): return 0.5\n\nx = 1"
+    )
+    registry = Registry([])
+    assert type(registry.find(f"{file}:Mine", "reward_scorer", "verifier").make()).__name__ == "Mine"
+    assert registry.find(f"{file}:brief", "reward_scorer", "verifier").make()(None) == 0.5
+    prints = registry.fingerprints()
+    assert [item.plugin for item in prints if item.plugin == str(file)]
+    Registry([]).load_for_worker(prints)
+    for name in ("Min", "x"):
+        with pytest.raises(PluginError, match=r"no reward of that name.*Mine"):
+            registry.find(f"{file}:{name}", "reward_scorer", "verifier")
+    with pytest.raises(PluginError, match="registers nothing"):
+        registry.task(str(file))
 
 
 def test_a_missing_file_is_named() -> None:

@@ -11,7 +11,8 @@ import pytest
 from reward_examples import SEARCH, trajectory
 
 from rlfactory_core.rewards import RewardLayer, TrlReward
-from rlfactory_core.types import Group
+from rlfactory_core.rewards.trl import reward_of
+from rlfactory_core.types import Group, Score
 
 
 def scored(function: Any) -> list[float]:
@@ -35,6 +36,18 @@ def test_a_function_of_a_batch_scores_a_group() -> None:
     assert seen["completions"][0][0]["tool_calls"][0]["function"]["name"] == "search"
     assert [len(seen[name]) for name in ("prompts", "completion_ids")] == [2, 2]
     assert seen["thread"] is not threading.main_thread()
+
+
+def test_a_function_of_a_trajectory_is_a_reward_and_one_of_completions_is_trls() -> None:
+    def brief(trajectory: Any) -> float:
+        return 0.5
+
+    async def late(trajectory: Any) -> Score:
+        return Score(0.25)
+
+    layer = RewardLayer({"brief": (reward_of(brief), 1.0), "late": (reward_of(late), 1.0)})  # type: ignore[dict-item]
+    assert asyncio.run(layer.score_trajectory(trajectory("x"))).reward == 0.75
+    assert isinstance(reward_of(lambda completions: [1.0]), TrlReward)
 
 
 def test_an_async_function_gets_what_it_takes() -> None:

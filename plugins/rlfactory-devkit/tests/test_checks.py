@@ -70,11 +70,14 @@ def test_no_reward_is_expected_of_a_task_without_a_solution() -> None:
         run_redteam(bench)
 
 
-def test_the_results_as_json(rlfactory: Run) -> None:
-    done = rlfactory("plugins", "check", PLUGIN, "--only", "splits", "--json")
+def test_the_results_as_json_of_data_and_a_reward_of_ones_own(rlfactory: Run, tmp_path: Path) -> None:
+    (tmp_path / "train.jsonl").write_text('{"prompt": "1+1?", "answer": "2"}\n{"prompt": "1+2?", "answer": "3"}\n')
+    (tmp_path / "own.py").write_text("def brief(trajectory): return 1.0\n")
+    own = ["--data", tmp_path / "train.jsonl", "data.columns.answer=answer", "--reward", f"{tmp_path / 'own.py'}:brief"]
+    done = rlfactory("plugins", "check", "tools", "--only", "splits", "--json", *map(str, own))
     found = json.loads(done.stdout)
     assert (done.returncode, found["passed"], [each["name"] for each in found["checks"]]) == (0, True, ["splits"])
-    assert found["checks"][0]["evidence"][0] == "train: 6 samples with unique ids"
+    assert found["checks"][0]["evidence"][0] == "train: 2 samples with unique ids"
 
 
 def test_an_unknown_check_gets_the_nearest_name(rlfactory: Run) -> None:

@@ -12,7 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.options import CONFIG, JSON, REST, SEED, SETTINGS, nested, task_options
+from rlfactory_core.cli.options import (
+    CONFIG,
+    DATA,
+    EVAL_DATA,
+    JSON,
+    MCP,
+    PLACES,
+    REST,
+    REWARD,
+    SEED,
+    SETTINGS,
+    nested,
+    task_options,
+)
 from rlfactory_core.cli.output import echo, echo_json
 
 if TYPE_CHECKING:
@@ -25,6 +38,10 @@ _WIDTH = 13  # of the names
 @click.argument("plugin", metavar="NAME|FILE.py")
 @click.option("--only", multiple=True, metavar="CHECK", help="This check alone; may be repeated.")
 @click.option("--model", "models", multiple=True, metavar="PATH", help="Also try this model's tokenizer in `tokens`.")
+@DATA
+@EVAL_DATA
+@MCP
+@REWARD
 @SEED
 @CONFIG
 @JSON
@@ -36,10 +53,10 @@ def check(
     plugin: str,
     only: tuple[str, ...],
     models: tuple[str, ...],
-    seed: int | None,
     file: Path | None,
     as_json: bool,
     rest: tuple[str, ...],
+    **options: Any,
 ) -> None:
     """Play the task NAME with policies that need no model, and say what is wrong with it; exit with 1 if anything is.
 
@@ -53,7 +70,7 @@ def check(
 
     names, started = chosen(only), time.perf_counter()
     overrides: list[str | Mapping[str, Any]] = [load_yaml(file)] if file else []
-    overrides += [nested({"seed": seed}, {}), *task_options(rest)]
+    overrides += [nested(options, PLACES), *task_options(rest)]
     results = []
     with (
         make_progress(sys.stderr if as_json else sys.stdout) as progress,

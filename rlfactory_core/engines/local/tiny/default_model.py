@@ -72,7 +72,7 @@ class OwnModel:
         plugins = digest(
             [config.env or "", *_agent_code(config.agent), *(each.digest for each in registry.fingerprints())]
         )  # their code
-        recipe = recipe_of(task, make_env, plugins, config.agent)
+        recipe = recipe_of(task, make_env, plugins, config.agent, config.tools.mcp)
         if recipe is None:
             raise ModelError(
                 f"Plugin '{config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id). "
