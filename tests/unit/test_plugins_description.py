@@ -176,7 +176,7 @@ def test_a_plugin_is_described_part_by_part(tmp_path: Path) -> None:
     levels, made, checked, untold, steam, shelf = found.parts
     assert (levels.doc, levels.given_as) == ("Levels of difficulty.", "--KEY or task.KEY")
     assert made.options == levels.options == (Option("level", "int", "3", "How hard."),)
-        assert [option.key for option in checked.options][:5] == ["id", "prompt", "answer", "slice", "tools"]
+    assert [option.key for option in checked.options][:5] == ["id", "prompt", "answer", "slice", "tools"]
     assert checked.given_as == "rewards: [{name: checked, KEY: …}]"
     assert (untold.options, untold.given_as, untold.problem) == ((), "", "")
     assert steam.problem == "ModuleNotFoundError: No module named 'a_package_that_is_not_there'"
