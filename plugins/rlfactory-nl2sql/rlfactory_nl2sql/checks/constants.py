@@ -114,7 +114,7 @@ def uses(query: Query, schema: Schema, shaped: Container[TableColumn] = ()) -> U
     aggregates = query.tree.find_all(exp.AggFunc)
     cut = (node for node in query.tree.find_all(exp.Query) if node.args.get("limit") and node.args.get("order"))
     keys = (key.this for node in cut for key in node.args["order"].expressions)
-    sides = ((one, other) for node in query.tree.walk() for one, _, other in _comparisons(node))
+    sides = ((one, other) for node in query.tree.walk() for one, _, other in comparisons(node))
     pairs = {pair for one, other in sides for pair in product(named(one), named(other))}
     return Uses(
         constants(query, schema, shaped),
@@ -143,7 +143,7 @@ class _Reader:
             origin = self._scopes.meaning(node.this)
             if isinstance(origin, Origin):
                 yield _constant(origin, "not null" if _is_denied(node) else "null", "")
-        for subject, operator, other in _comparisons(node):
+        for subject, operator, other in comparisons(node):
             value = self._value(other)
             if value is not None:
                 found = [*self._about(subject, operator, value)]
@@ -238,7 +238,7 @@ class _Reader:
             return None
 
 
-def _comparisons(node: exp.Expr) -> Iterator[tuple[exp.Expr, str, exp.Expr]]:
+def comparisons(node: exp.Expr) -> Iterator[tuple[exp.Expr, str, exp.Expr]]:
     """A comparison as it is written and the other way round, or those that BETWEEN, IN and CASE stand for."""
     if operator := _COMPARISONS.get(type(node)):
         yield node.this, operator, node.expression

@@ -21,7 +21,6 @@ from rlfactory_nl2sql.instances.pieces import sorted_sides, tried
 
 NULL_TESTS = frozenset({"null", "not null"})
 _MOST_SHOWN = 60  # for a larger LIMIT no rows are added, since a database has to stay small
-_MOST_GROUPED = 140  # limit of the rows in all groups together, likewise
 _GIVEN = 12  # given values that are sorted into inside and beside: enough to have some of each
 _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -50,7 +49,6 @@ class Conditions:
     """Requirements of the rows."""
 
     boundaries: Mapping[tuple[str, int], Boundary]  # by table and place of the column
-    groups: tuple[int, ...]  # at and beside the sizes in the query's conditions on COUNT
     least: int  # the sum of OFFSET and LIMIT; the answer should have more rows. 0: no requirement
 
     def bound(self, table: str) -> Mapping[int, Boundary]:
@@ -58,12 +56,12 @@ class Conditions:
         return {place: one for (name, place), one in self.boundaries.items() if name == table}
 
     def without(self, unmet: int | None, seed: int) -> Conditions:
-        """In an order by ``seed``, no row meets the condition of this number, and sizes are free; None: no change."""
+        """In an order by ``seed``, no row meets the condition of this number; None: no change."""
         if unmet is None:
             return self
         places = random.Random(seed).sample(list(self.boundaries), len(self.boundaries))
         hidden = {at: replace(self.boundaries[at], inside=()) for at in places[unmet : unmet + 1]}
-        return Conditions({**self.boundaries, **hidden}, (), 0)
+        return Conditions({**self.boundaries, **hidden}, 0)
 
 
 def conditions_of(parts: Mapping[str, Part], constants: Sequence[Constant]) -> Conditions:
@@ -85,7 +83,6 @@ def conditions_of(parts: Mapping[str, Part], constants: Sequence[Constant]) -> C
     shown = sum(int(one.value) for one in constants if one.operator in {"limit", "offset"})
     return Conditions(
         {at: one for at, one in found.items() if one is not None},
-        _groups(constants),
         shown if shown <= _MOST_SHOWN else 0,
     )
 
@@ -100,15 +97,6 @@ def _origin(at: tuple[str, int], parts: Mapping[str, Part]) -> tuple[str, int]:
         ends = [(link.target, link.target_places[link.places.index(place)]) for link in links]
         at = next((end for end in ends if end not in seen), at)
     return at
-
-
-def _groups(constants: Sequence[Constant]) -> tuple[int, ...]:
-    asked = [int(one.value) for one in constants if one.operator.startswith("count")]
-    kept: list[int] = []
-    for size in dict.fromkeys(max(count + more, 1) for count in asked for more in (1, 0, 2, -1)):
-        if sum(kept) + size <= _MOST_GROUPED:
-            kept.append(size)
-    return tuple(kept)
 
 
 def _boundary_of(part: Part, place: int, constants: Sequence[Constant]) -> Boundary | None:

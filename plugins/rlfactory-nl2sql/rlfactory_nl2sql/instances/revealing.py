@@ -31,8 +31,7 @@ class Revealing:
         """Change the rows so that they show what independent columns hide; the arguments are those of `vary`."""
         if used:
             self._bring_together(list(self._compared(used)))
-        if not self._filling.conditions.groups:
-            self._lead(number)
+        self._lead(number)
         if used and used.aggregated and self._made and number % 8 == 2:  # not always: a small type cannot hold a sum
             self._dominate([place for place in places_in(self._part.table, used.aggregated) if place in self._free])
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from itertools import count, pairwise, repeat
 from typing import Any
 
 from rlfactory_nl2sql.instances.conditions import Boundary, Conditions, dealt
 from rlfactory_nl2sql.instances.domains import Domain, comparable
-from rlfactory_nl2sql.instances.links import Keys, Link, Part
+from rlfactory_nl2sql.instances.links import Link, Part
 
 
 class Role(Enum):
@@ -85,15 +85,11 @@ class Source:
     anything: Iterator[Any]
     conditional: bool  # whether the query has a condition on it
     nulls: float
-    planned: list[Any] = field(default_factory=list)  # for the first rows that satisfy all
 
     def draw(self, role: Role, *, missed: bool, rng: random.Random) -> Any:
-        planned = self.planned.pop() if role is Role.SATISFIES_ALL and self.planned else None
         firm = self.conditional and role is not Role.RANDOM and not missed
         if not firm and rng.random() < self.nulls:
             return None
-        if planned is not None:
-            return planned
         return next(self.anything if role is Role.RANDOM else self.missing if missed else self.satisfying)
 
 
@@ -130,10 +126,9 @@ class Filling:
             else:
                 nulls = 0 if place in keys.filled or not domains[place].nulls else self._character.nulls
                 sources[place] = self._column(domains[place], bound.get(place), nulls)
-        grouped = self._grouped(keys, ready)
         for link in ready:
             nulls = self._character.nulls if self._free(name, link) else 0
-            sources[link] = self._parents(link, nulls, self.conditions.groups if link in grouped else ())
+            sources[link] = self._parents(link, nulls)
         able = [key for key, source in sources.items() if source.conditional]
         if not able and not any((place,) in keys.unique for place in bound):  # there is nothing to miss
             roles = [Role.RANDOM if role is Role.MISSES_ONE else role for role in roles]
@@ -149,7 +144,7 @@ class Filling:
         free = [
             place for place in sources if isinstance(place, int) and place not in bound and (place,) not in keys.unique
         ]
-        if self.rows[name] and not self.conditions.groups:
+        if self.rows[name]:
             for place in free:
                 self._share(place, self.rows[name])
 
@@ -170,8 +165,7 @@ class Filling:
         referred = any(link.target == name for part in self.parts.values() for link in part.links)
         depth = min(self._depths[name], 2) if referred or self._depths[name] else 1
         rows = self._character.rows * self._character.growth**depth
-        grouped = sum(self.conditions.groups) / _WEIGHTS[Role.SATISFIES_ALL]
-        number = min(round(max(rows, 3 * self.conditions.least, grouped) * self.rng.uniform(0.9, 1.2)), _MOST)
+        number = min(round(max(rows, 3 * self.conditions.least) * self.rng.uniform(0.9, 1.2)), _MOST)
         return -(-number // _EVEN) * _EVEN if self._character.even else number
 
     def _miss(self, able: Sequence[int | Link]) -> Missed:
@@ -196,7 +190,7 @@ class Filling:
 
     def _column(self, domain: Domain, boundary: Boundary | None, nulls: float) -> Source:
         """The values of a column, beside the boundary where it is missed."""
-        rng, groups, least = self.rng, self.conditions.groups, self.conditions.least
+        rng, least = self.rng, self.conditions.least
         if not domain.known:
             return Source(repeat(None), repeat(None), repeat(None), conditional=False, nulls=0)
         values = domain.pool(max(self._character.values, least + 2 if least > 1 else 0), self._salt, rng)
@@ -208,10 +202,8 @@ class Filling:
             inside = dealt(boundary.inside, rng) if boundary.inside else beside
             mixed = (next(rng.choice((free, inside, beside))) for _ in count())
             return Source(inside, beside, mixed, conditional=True, nulls=nulls)
-        planned = list(zip(values[:-1], groups, strict=False))
-        free = self._drawn(values[len(planned) :])
-        equal = [value for value, size in planned for _ in range(size)]
-        return Source(free, free, free, conditional=False, nulls=nulls, planned=rng.sample(equal, len(equal)))
+        free = self._drawn(values)
+        return Source(free, free, free, conditional=False, nulls=nulls)
 
     def _drawn(self, values: Sequence[Any]) -> Iterator[Any]:
         return dealt((values,), self.rng) if self._character.even else weighted(values, self.rng)
@@ -231,21 +223,8 @@ class Filling:
             for first, second in pairwise(rows[1:3]):
                 second.values[place] = first.values[place]
 
-    def _grouped(self, keys: Keys, ready: Sequence[Link]) -> Sequence[Link]:
-        """The links whose groups have planned sizes: one of those in a common key, where others would repeat it."""
-        left_out: list[Link] = []
-        for places in keys.unique:
-            within = [link for link in ready if {*link.places} <= {*places}]
-            left_out += self.rng.sample(within, max(len(within) - 1, 0))
-        return [link for link in ready if link not in left_out]
-
-    def _parents(self, link: Link, nulls: float, sizes: Sequence[int]) -> Source:
-        """The rows of the table to which a link leads.
-
-        Args:
-            nulls: the share of rows that refer to nothing.
-            sizes: of the groups of rows that refer to the same one, for the first of these.
-        """
+    def _parents(self, link: Link, nulls: float) -> Source:
+        """The rows of the table to which a link leads, and the share of rows that refer to none of them."""
         rng, rows = self.rng, self.rows[link.target]
         order = [*range(min(3, len(rows))), *rng.sample(range(3, len(rows)), max(len(rows) - 3, 0))]
         referred = order[: max(round(len(order) * (1 - self._character.barren)), 1)]
@@ -256,15 +235,11 @@ class Filling:
         conditional = any(made.role is Role.MISSES_ONE for made in rows)  # otherwise the rows are alike
         satisfying = [at for at in referred if rows[at].role is Role.SATISFIES_ALL or not conditional] or referred
         missing = [at for at in referred if rows[at].role is Role.MISSES_ONE or not conditional] or referred
-        planned = dict(zip(satisfying, sizes, strict=False))
 
         def deck(some: Sequence[int]) -> Iterator[Any]:
-            some = [at for at in some if at not in planned] or some  # a group of a planned size gets no further rows
             return dealt(([rows[at].values for at in some for _ in range(often[at])],), rng)
 
-        equal = [rows[at].values for at, size in planned.items() for _ in range(size)]
-        rng.shuffle(equal)
-        return Source(deck(satisfying), deck(missing), deck(referred), conditional, 0 if equal else nulls, equal)
+        return Source(deck(satisfying), deck(missing), deck(referred), conditional, nulls)
 
     def _different(self, domain: Domain, boundary: Boundary | None, roles: list[Role]) -> list[Any]:
         """A different value for each row, None if there are no more; a row for which none is inside misses one."""

@@ -52,7 +52,7 @@ class Scratch:
         self._connection.execute(definition)
         names, marks = ", ".join(self._columns[place] for place in sorted(places)), ", ".join("?" * len(places))
         what = f"({names}) VALUES ({marks})" if places else "DEFAULT VALUES"
-        values = [_plain(model[place]) for place in sorted(places)]
+        values = [plain(model[place]) for place in sorted(places)]
         self._connection.execute(f"INSERT INTO {self._name} {what}", values)
 
     def _authorize(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
@@ -79,7 +79,7 @@ class Scratch:
         """
         if row:
             changes = ", ".join(f"{self._columns[place]} = ?" for place in row)
-            self._connection.execute(f"UPDATE {self._name} SET {changes}", [_plain(row[place]) for place in row])  # noqa: S608
+            self._connection.execute(f"UPDATE {self._name} SET {changes}", [plain(row[place]) for place in row])  # noqa: S608
         asked = ", ".join(f"({one}\n)" for one in expressions)
         found: Row = self._connection.execute(f"SELECT {asked} FROM {self._name}").fetchone()  # noqa: S608
         return found
@@ -89,7 +89,7 @@ class Scratch:
             self._connection.close()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """A value as SQLite takes it."""
     if isinstance(value, Decimal):
         return float(value)

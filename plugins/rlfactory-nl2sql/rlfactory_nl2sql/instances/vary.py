@@ -12,11 +12,13 @@ import random
 from collections.abc import Sequence
 
 from rlfactory_nl2sql.checks.constants import Constant, Uses
+from rlfactory_nl2sql.checks.thresholds import Threshold
 from rlfactory_nl2sql.connection import TableRows
+from rlfactory_nl2sql.instances.aiming import aim
 from rlfactory_nl2sql.instances.conditions import NULL_TESTS, conditions_of
 from rlfactory_nl2sql.instances.links import Part, in_order, links_of, sound
 from rlfactory_nl2sql.instances.revealing import Revealing
-from rlfactory_nl2sql.instances.rows import Filling, character
+from rlfactory_nl2sql.instances.rows import Filling, Role, character
 from rlfactory_nl2sql.schema import Schema
 
 
@@ -27,6 +29,7 @@ def vary(
     seed: int,
     number: int,
     used: Uses | None = None,
+    thresholds: Sequence[Threshold] = (),
 ) -> TableRows:
     """Rows for each base table with rows in ``data``; the other tables stay empty.
 
@@ -43,6 +46,7 @@ def vary(
             in aggregated columns, unless they refer to others or decide which rows a LIMIT keeps, and values of
             compared columns that are equal or neighbouring. With the second ``number`` of each eight, one row's value
             in each aggregated column is as much as all others together.
+        thresholds: of the gold query.
     """
     given = {name.lower(): rows for name, rows in data.items()}
     links = links_of(schema)
@@ -54,7 +58,8 @@ def vary(
         for table in schema.tables
         if not table.view
     }
-    conditions = conditions_of(parts, constants).without(kind.unmet, seed)
+    asked = conditions_of(parts, constants)
+    conditions = asked.without(kind.unmet, seed)
     filling = Filling(parts, conditions, kind, rng)
     for name in in_order(links):
         if parts[name].given:
@@ -63,12 +68,16 @@ def vary(
             parts[name].mend([made.values for made in filling.rows[name]], rng)
     filling.close_circles()
     held = {
-        name: [one.values for one in filling.rows.get(name, ()) if part.checks.hold(one.values)]
+        name: [
+            one.values
+            for one in sorted(filling.rows.get(name, ()), key=lambda one: one.role is not Role.SATISFIES_ALL)
+            if part.checks.hold(one.values)
+        ]
         for name, part in parts.items()
     }
+    kept = sound(aim(parts, sound(held, schema), thresholds, asked, number, rng), schema)
     for part in parts.values():
         part.checks.close()
-    kept = sound(held, schema)
     for left in kept.values():
         rng.shuffle(left)  # the order of rows must not depend on their roles
     return kept

@@ -13,6 +13,7 @@ from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_nl2sql.checks.constants import Constant, Uses, constants
 from rlfactory_nl2sql.checks.ordering import Cut, cut, inner_limits, is_ordered, tie_breaks
 from rlfactory_nl2sql.checks.parsing import Query, parse_query
+from rlfactory_nl2sql.checks.thresholds import thresholds
 from rlfactory_nl2sql.comparison.answer import Answer, answer_of, same_rows
 from rlfactory_nl2sql.comparison.compare import Comparison
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Rows, TableRows
@@ -103,6 +104,7 @@ class Answers:
         self._query = parse_query(job.gold, job.ref.kind)
         self._folded = job.ref.kind == "mysql" or any(table.collated for table in self._schema.tables)
         self._inner, self._cut = inner_limits(self._query), cache(cut)
+        self._thresholds = thresholds(self._query, self._schema)
         self._tie_breaks = cache(lambda query, columns: tie_breaks(query, self._schema, columns))
         self._clock = Clock(self._options.gold_seconds)
         self._instances: list[tuple[bytes | None, Answer | None]] = []
@@ -160,7 +162,7 @@ class Answers:
     ) -> tuple[bytes, Connection]:
         """A varied database's pickled rows, and itself."""
         self._connections.clock(PREPARE_S)
-        rows = pickle.dumps(vary(self._schema, data, literals, seed, number, used))
+        rows = pickle.dumps(vary(self._schema, data, literals, seed, number, used, self._thresholds))
         return rows, self._database.varied(self._job.gold, rows)
 
     def _suffices(self) -> bool:
@@ -200,7 +202,7 @@ class Answers:
         """Varied databases of other seeds, then sub-samples of the given rows."""
         seed, sampled = self._options.seed, self._database.rows()
         for other, number in product(_OTHER_SEEDS, range(1, len(CHARACTERS) + 1)):
-            yield vary(self._schema, sampled, literals, seed + other, number)
+            yield vary(self._schema, sampled, literals, seed + other, number, thresholds=self._thresholds)
         read = self._database.connection.read
         rows = {table.name: read(table.name, _SAMPLED) for table in self._schema.tables if not table.view}
         for other, share in product((0, *_OTHER_SEEDS), SHARES):
