@@ -45,6 +45,7 @@ NPM_SERVERS = (
 MCP_SERVERS = ENVIRONMENTS / "mcp-servers"
 VERL_DOCTOR = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
 TRAINING = f"{SEARCH}/tests/test_run.py"
+AI_SDK = ("ai@6.0.326", "@ai-sdk/openai@3.0.141", "zod@4.6.7")  # agents in JavaScript; from npm
 AXE = "axe-core@4.14.1"  # what it finds on the pages of `rlfactory ui`; from npm
 BROWSER_TESTS = "tests/browser"
 MCP_TESTS = "integration/test_mcp_*.py"
@@ -210,7 +211,11 @@ def make_agents(session: nox.Session) -> Path:
 @nox.session
 def agents(session: nox.Session) -> None:
     """Agents of real frameworks, trained through the gateway."""
-    run_tests(session, make_agents(session), f"{GATEWAY}/tests/test_frameworks.py")
+    sdk = ENVIRONMENTS / "ai-sdk"
+    node = from_npm(session, sdk, *AI_SDK)
+    path = f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    settings = {"RLFACTORY_AI_SDK": str(sdk), "PATH": path}
+    run_tests(session, make_agents(session), f"{GATEWAY}/tests/test_frameworks.py", env=settings)
 
 
 def make_published(session: nox.Session) -> Path:

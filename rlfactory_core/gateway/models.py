@@ -11,7 +11,6 @@ from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.protocols import ChatFormat, Sampler
 from rlfactory_core.types import Message, SampledTokens, SamplingParams, ToolSpec
-from rlfactory_core.utils.seeds import derive_seed
 
 _UNTHOUGHT = re.compile(r"^.*?(</think>|\[/THINK\])", re.DOTALL)
 
@@ -95,7 +94,13 @@ class TokenModel:
         params: SamplingParams,
         session: str,
     ) -> Sampled | None:
-        sampled = await self._until_stop(ids, params, session)
+        sampled = await self._sampler.sample(ids, params, session=session)
+        if len(sampled.token_ids) != len(sampled.logprobs):
+            raise ValueError(
+                f"the sampler gave {len(sampled.token_ids)} ids and {len(sampled.logprobs)} log-probs; "
+                "each sampled id needs its own."
+            )
+        sampled = self._until_stop(sampled, params.stop)
         opening = messages[-1].content if messages and messages[-1].role == "assistant" else ""
         message = read_turn(self._chat, (*self._opened(ids, opening), *sampled.token_ids), tools)
         if opening:
@@ -133,72 +138,33 @@ class TokenModel:
     def _has_end(self, sampled: SampledTokens) -> bool:
         return sampled.finish != "stop" or sampled.token_ids[-1:] == () or sampled.token_ids[-1] in self.stop_token_ids
 
-    async def _until_stop(self, ids: Sequence[int], params: SamplingParams, session: str) -> SampledTokens:
-        """The turn, which ends with the token that completes one of the stop texts.
+    def _until_stop(self, sampled: SampledTokens, stop: Sequence[str]) -> SampledTokens:
+        """The turn up to the token that completes one of the stop texts.
 
-        The samplers know no texts. So the turn is sampled in pieces, each twice as long as the one before it, and cut
-        where the text is complete. Each piece has a seed of its own.
+        Samplers know no texts, and sample a turn to its own end. What follows the text is dropped, as if it had not
+        been sampled: the distribution of what is before it is the same. A stop token right after the text stays.
         """
-        if not params.stop:
-            return _checked(await self._sampler.sample(ids, params, session=session))
-        found, room, piece = SampledTokens((), (), "length"), params.max_tokens, _FIRST_PIECE
-        while True:
-            number = len(found.token_ids)
-            asked = replace(params, max_tokens=min(piece, room - number), stop=())
-            if number:
-                asked = replace(asked, seed=derive_seed(params.seed, "piece", number))
-            found = _together(
-                found, _checked(await self._sampler.sample((*ids, *found.token_ids), asked, session=session))
-            )
-            if (end := self._stopped(found.token_ids, number, params.stop)) is not None:
-                return _cut(found, end)
-            if found.finish == "stop" or len(found.token_ids) >= room or len(found.token_ids) == number:
-                return found
-            piece *= 2
-
-    def _stopped(self, ids: Sequence[int], known: int, stop: Sequence[str]) -> int | None:
-        """How many ids there are when one of the texts is complete; None if none is.
-
-        Args:
-            known: so many ids do not have one.
-        """
-        if not any(text in self.text(ids) for text in stop):
-            return None
-        ends = (end for end in range(known + 1, len(ids) + 1) if any(text in self.text(ids[:end]) for text in stop))
-        return next(ends, None)
+        if not any(text in self.text(sampled.token_ids) for text in stop if text):
+            return sampled
+        low, high = 0, len(sampled.token_ids)  # the text is not in the first `low` ids, and in the first `high`
+        while high - low > 1:
+            middle = (low + high) // 2
+            found = any(text in self.text(sampled.token_ids[:middle]) for text in stop if text)
+            low, high = (low, middle) if found else (middle, high)
+        if sampled.token_ids[high:][:1] and sampled.token_ids[high] in self.stop_token_ids:
+            high += 1
+        return replace(
+            sampled,
+            token_ids=sampled.token_ids[:high],
+            logprobs=sampled.logprobs[:high],
+            finish="stop",
+            versions=sampled.versions[:high],
+        )
 
 
 _TAIL = 24  # ids, in which a template opens or closes the thinking
 _OPEN_THINKING = re.compile(r"<(think[^<>]*)>\s*$")
 _CLOSED_THINKING = re.compile(r"</think[^<>]*>\s*$")
-_FIRST_PIECE = 32  # tokens
-
-
-def _checked(sampled: SampledTokens) -> SampledTokens:
-    if len(sampled.token_ids) != len(sampled.logprobs):
-        raise ValueError(
-            f"the sampler gave {len(sampled.token_ids)} ids and {len(sampled.logprobs)} log-probs; "
-            "each sampled id needs its own."
-        )
-    return sampled
-
-
-def _together(first: SampledTokens, second: SampledTokens) -> SampledTokens:
-    if not first.token_ids:
-        return second
-    own = [each.versions or (each.version,) * len(each.token_ids) for each in (first, second)]
-    return SampledTokens(
-        (*first.token_ids, *second.token_ids),
-        (*first.logprobs, *second.logprobs),
-        second.finish,
-        first.version,
-        (*own[0], *own[1]) if len({*own[0], *own[1]}) > 1 else (),
-    )
-
-
-def _cut(sampled: SampledTokens, end: int) -> SampledTokens:
-    versions = sampled.versions[:end]
-    return SampledTokens(sampled.token_ids[:end], sampled.logprobs[:end], "stop", sampled.version, versions)
 
 
 def _after(opening: str, content: str) -> str:

@@ -1,11 +1,12 @@
 """Agents of real frameworks are trained on exactly what the model sampled. The session `agents` has the frameworks.
 
-The agents are those of the documentation's pages, `docs/agents/`."""
+The agents are those of the documentation's pages, `docs/agents/`, and those in `framework_agents`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import runpy
 import shutil
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 from conversations import CHAT, LIMITS, RecordingSampler, check_exact, episode
+from framework_agents import AI_SDK, FRAMEWORKS
 from rlfactory_agents.function import FunctionAgents
 from rlfactory_agents.play import play_agent
 from rlfactory_agents.program import ProgramAgents
@@ -90,9 +92,23 @@ def play(agent: Any, script: list[str]) -> tuple[Trajectory, RecordingSampler]:
     return asyncio.run(run()), sampler
 
 
-@pytest.mark.parametrize("name", AGENTS)
+@pytest.mark.parametrize("name", [*AGENTS, *FRAMEWORKS])
 def test_the_tokens_trained_are_those_sampled(name: str, tmp_path: Path) -> None:
-    played, sampler = play(FunctionAgents(agent_of(name, tmp_path)), SCRIPTS.get(name, TOOL_TURNS))
+    agent = FRAMEWORKS.get(name) or agent_of(name, tmp_path)
+    check(*play(FunctionAgents(agent), SCRIPTS.get(name, TOOL_TURNS)), name)
+
+
+@pytest.mark.skipif("RLFACTORY_AI_SDK" not in os.environ, reason="`nox -s agents` installs the AI SDK")
+@pytest.mark.parametrize("way", ["responses", "responses streamed", "chat", "chat streamed"])
+def test_the_ai_sdk(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(os.environ["RLFACTORY_AI_SDK"])  # which has the packages
+    program = Path("agent.mjs")
+    program.write_text(AI_SDK, "utf-8")
+    check(*play(ProgramAgents(f"node {program} {way}"), TOOL_TURNS), "ai")
+
+
+def check(played: Trajectory, sampler: RecordingSampler, name: str) -> None:
+    """The whole conversation was in the model's context, and what it sampled in it is trained."""
     assert played.faults == ()
     assert played.stop is StopReason.FINAL_ANSWER
     assert exact_match(played.answer or "", ["Ransta"]) == 1.0
@@ -100,8 +116,11 @@ def test_the_tokens_trained_are_those_sampled(name: str, tmp_path: Path) -> None
     assert len(played.turns) == 2
     assert len(played.rows) == ROWS.get(name, 1), [turn.fork for turn in played.turns]
     assert sum(played.loss_mask) == sum(len(said) for _, said in sampler.calls)
-    results = " ".join(CHAT.decode(turn.context_ids) for turn in played.turns[1:])
+    assert QUESTION.prompt in CHAT.decode(sampler.calls[-1][0])
+    results = CHAT.decode(played.turns[-1].context_ids)
     assert "Tedre Labs is based in Tinmivor." in results
+    if name != "smolagents, code" and SCRIPTS.get(name, TOOL_TURNS)[0] == PARALLEL:  # the results of both calls
+        assert "Tinmivor lies in Ransta." in results
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="there is no Node")

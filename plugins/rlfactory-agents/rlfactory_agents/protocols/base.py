@@ -149,8 +149,11 @@ def read_tool(function: Any, schema_key: str, notes: set[str]) -> ToolSpec:
     parameters = function.get(schema_key) or {"type": "object", "properties": {}}
     if not isinstance(parameters, dict):
         raise RequestError(f"{schema_key} of {name!r:.80} is {parameters!r:.80}; expected a JSON schema.")
-    known_fields(function, "tools", ("name", "description", "type", "cache_control", schema_key), notes)
+    known_fields(function, "tools", {*_TOOL, schema_key}, notes)
     return ToolSpec(clean(name), clean(str(function.get("description") or "")), parameters)
+
+
+_TOOL = {"name", "description", "type", "cache_control", "eager_input_streaming"}
 
 
 def server_tool(kind: Any) -> RequestError:
