@@ -54,6 +54,7 @@ class RunCommand(click.Command):
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder. Default: runs/<time>-<plugin>.")
 @click.option("--logger", "loggers", multiple=True, help="tensorboard, wandb or trackio; may be repeated.")
 @click.option("--resume", "resumed", metavar="RUN", help="Go on with this run from its latest checkpoint.")
+@click.option("--resume-or-start", is_flag=True, help="Go on with the run in --out, or start it if there is none.")
 @click.option("--dry-run", is_flag=True, help="Only show the whole configuration, the engine's own included.")
 @click.argument(
     "rest", nargs=-1, type=click.UNPROCESSED, metavar="[--TASK-OPTION VALUE] [KEY=VALUE]... [-- ENGINE_KEY=VALUE...]"
@@ -66,6 +67,7 @@ def run(
     judge: str | None,
     recipe: str | None,
     resumed: str | None,
+    resume_or_start: bool,
     dry_run: bool,
     rest: tuple[str, ...],
     **options: Any,
@@ -78,11 +80,13 @@ def run(
     from rlfactory_core import runner
     from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_core.cli.ui.summary import print_summary
-    from rlfactory_core.runner.resolving import explain
+    from rlfactory_core.runner.resolving import explain, given_keys
 
     engines = engine_sections(options["plugin"], options["engine"])
     overrides = task_options(rest, engine_options(engines))
     passed_on = ctx.meta.get(PASSED_ON, [])
+    if resumed is not None and resume_or_start:
+        raise UsageError("--resume goes on with a run, and --resume-or-start may start one: give one of them.")
     if resumed is None:
         given = given_run(options)
         if passed_on:
@@ -94,7 +98,10 @@ def run(
             echo(explain(prepared))
             return
         with make_progress(sys.stdout) as progress:
-            folder = runner.run(prepared, progress)
+            if resume_or_start:
+                folder = runner.resume_or_start(prepared, given_keys(file, [given, *overrides]), progress)
+            else:
+                folder = runner.run(prepared, progress)
     else:
         if passed_on or dry_run:
             raise UsageError("--resume goes on as the run began: it takes neither --dry-run nor keys after `--`.")

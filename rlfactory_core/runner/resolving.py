@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -99,6 +100,12 @@ def load_recipe(name: str, registry: Registry) -> dict[str, Any]:
     return load_yaml(Path(registry.find(name, "recipe").make()))
 
 
+def given_keys(file: Path | None, overrides: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
+    """What a user has given, as plain data, before a task's defaults."""
+    over = (parse_override(item) if isinstance(item, str) else item for item in overrides)
+    return merge(load_yaml(file) if file else {}, *over)
+
+
 def resolve(
     registry: Registry,
     file: Path | None,
@@ -123,12 +130,21 @@ def resolve_task(
     judge: str | None = None,
 ) -> tuple[RunConfig, Task]:
     """As `resolve`, with the task, which is made once."""
-    over = (parse_override(item) if isinstance(item, str) else item for item in overrides)
-    given = merge(base, load_yaml(file) if file else {}, *over)
+    given = _from_anywhere(merge(base, given_keys(file, overrides)))
     if not given.get("tasks"):
         return _resolve_one(registry, judge, given)
     data, task = resolve_tasks(given, partial(_resolve_one, registry, judge))
     return with_method(run_config(data, registry), given), task
+
+
+def _from_anywhere(given: dict[str, Any]) -> dict[str, Any]:
+    """With absolute paths of the plugin's file and the model's folder, so that the run's folder works anywhere."""
+    plugin, model = given.get("plugin"), given.get("model")
+    if isinstance(plugin, str) and is_file(plugin):
+        given["plugin"] = os.path.abspath(Path(plugin).expanduser())
+    if isinstance(model, str) and Path(model).expanduser().is_dir():  # and no hub id
+        given["model"] = os.path.abspath(Path(model).expanduser())
+    return given
 
 
 def _resolve_one(registry: Registry, judge: str | None, given: dict[str, Any]) -> tuple[RunConfig, Task]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from rlfactory_core.config.loading import merge, parse_override, validate_section
 from rlfactory_core.config.training import TrainConfig
@@ -13,7 +15,7 @@ from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import plugin_sections, write_report
 from rlfactory_core.runner.folders import data_changes, plugin_changes, plugin_label, removed_if_empty, save_run
-from rlfactory_core.runner.resolving import Prepared, load_plugins, prepared_run, run_config
+from rlfactory_core.runner.resolving import Prepared, load_plugins, prepared_run, run_config, written_config
 from rlfactory_core.runner.rollback import ROLLED_BACK, rolled_back
 from rlfactory_core.utils.interrupt import stop_on_interrupt
 
@@ -46,6 +48,65 @@ def resume(name: str, overrides: Sequence[str], progress: Progress) -> RunFolder
     folder = RunFolder.open(name)
     with folder.locked():
         return _resume(folder, overrides, progress)
+
+
+def resume_or_start(prepared: Prepared, given: Mapping[str, Any], progress: Progress) -> RunFolder:
+    """Start the run in ``out``, go on with it, or leave it as it is if it is finished: for a job that is begun again.
+
+    A run that has no checkpoint yet begins anew. Of its keys ``train.steps`` alone may have changed.
+
+    Args:
+        given: the keys that the command gives, which have to be the run's own.
+
+    Raises:
+        UsageError: ``out`` is not given, or has a run with other keys.
+    """
+    out = prepared.config.out
+    if out is None:
+        raise UsageError("--resume-or-start needs the run's folder, by which it finds it again: --out FOLDER")
+    folder, steps = RunFolder(out), prepared.config.train.steps
+    if not folder.config.is_file():
+        if out.is_dir() and not any(path.is_file() for path in out.rglob("*")):  # killed before it wrote anything
+            shutil.rmtree(out)
+        return run(prepared, progress)
+    _refuse_other_keys(folder, given, written_config(prepared.config, prepared.registry))
+    if not (folder.checkpoints / "latest").exists():
+        with folder.locked():
+            progress.say(f"{out} has no checkpoint yet: the run begins anew")
+            shutil.rmtree(out)
+        return run(prepared, progress)
+    summary = folder.read_summary()
+    done, ended = summary.get("steps", 0), (summary.get("ended") or {}).get("by", "steps")
+    if folder.report.exists() and (ended != "steps" or steps <= done):
+        progress.say(f"{out} is finished: it has done {count_text(done, 'step')}")
+        return folder
+    return resume(str(out), [f"train.steps={steps}"], progress)
+
+
+def _refuse_other_keys(folder: RunFolder, given: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    saved = folder.read_config()
+    for path in _leaves(given):
+        name = ".".join(path)
+        mine, theirs = _at(now, path), _at(saved, path)
+        if mine != theirs and name not in ("out", "train.steps"):
+            raise UsageError(
+                f"The run in {folder.path} has {name}={theirs}, and this command has {name}={mine}. Give the command "
+                f"another --out, or change the run's key: rlfactory run --resume {folder.path} {name}={mine}"
+            )
+
+
+def _leaves(given: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if not isinstance(given, Mapping):
+        yield path
+        return
+    for key, value in given.items():
+        yield from _leaves(value, (*path, str(key)))
+
+
+def _at(data: Any, path: tuple[str, ...]) -> Any:
+    for key in path:
+        data = data.get(key) if isinstance(data, Mapping) else None
+    return data
 
 
 def _resume(folder: RunFolder, overrides: Sequence[str], progress: Progress) -> RunFolder:

@@ -1,4 +1,4 @@
-"""Stops a run without losing work: Ctrl-C, SIGTERM, SIGHUP or a part of the run asks it to stop after its step.
+"""Stops a run without losing work: a signal or a part of the run asks it to stop after its step.
 
 A second signal stops it at once.
 """
@@ -14,7 +14,8 @@ from types import FrameType
 from typing import Any
 
 NOTICE = "stopping after this step; press Ctrl-C again to stop at once"
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C; the system shuts down; the terminal is closed
+# Ctrl-C; the system shuts down; the terminal is closed; SLURM's warning before a job's time is over
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 
 
 class InterruptedRun(KeyboardInterrupt):

@@ -13,7 +13,7 @@ from campaign_runs import Reference, command, nothing_saved, resumed, trials
 from runs import finish, start, wait_for_no_process
 
 pytestmark = pytest.mark.slow
-SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1)
 
 
 def interrupt(number: int, seconds: float, *arguments: object) -> tuple[int, str]:

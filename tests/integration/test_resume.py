@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import yaml
 from runs import (
     TINY_TASK,
     Cli,
@@ -237,7 +238,7 @@ def test_the_distance_to_the_start_model_is_measured(cli: Cli, tmp_path: Path) -
     assert all(value > 1e-4 for value in kl[2:])
 
 
-@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("ended_by", [signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
 def test_a_signal_of_the_system_saves_after_the_step(tmp_path: Path, ended_by: signal.Signals) -> None:
     run = tmp_path / "run"
     before = signal.signal(ended_by, signal.SIG_DFL)  # a child of nohup ignores SIGHUP, and so would its children
@@ -253,6 +254,32 @@ def test_a_signal_of_the_system_saves_after_the_step(tmp_path: Path, ended_by: s
     assert outcome.code == 128 + ended_by
     assert f"Stopped after step {done}, which is saved." in outcome.out
     assert checkpoints(run) == ["latest", f"step-{done}"]
+
+
+def test_the_same_command_again_goes_on_with_its_run_from_any_folder(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, place = tmp_path / "run", tmp_path / "place"
+    place.mkdir()
+    monkeypatch.chdir(Path(TINY_TASK).parent)
+    again = ["train.workers=1", *SMALL, "eval.limit=8", "--out", run, "--resume-or-start"]
+    command = ["run", "--plugin", f"./{Path(TINY_TASK).name}", *again]
+    assert "--out FOLDER" in cli.refusal(*command[:3], "--resume-or-start")
+    assert cli(*command, "--steps", "1").code == 0
+    assert yaml.safe_load((run / "config.yaml").read_text())["plugin"] == str(Path(TINY_TASK).resolve())
+    monkeypatch.chdir(place)
+    command[2] = str(TINY_TASK)
+    assert "another --out" in cli.refusal(*command, "--steps", "1", "train.lr=1e-9")
+    outcome = cli(*command, "--steps", "1")
+    assert (outcome.code, len(metrics(run))) == (0, 1)
+    assert "is finished: it has done 1 step" in outcome.out
+    assert cli(*command, "--steps", "2").code == 0
+    assert (len(metrics(run)), checkpoints(run)) == (2, ["latest", "step-1", "step-2"])
+    for each in (run / "checkpoints").iterdir():  # as if it had been killed before its first one
+        shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+    outcome = cli(*command, "--steps", "1")
+    assert "no checkpoint yet: the run begins anew" in outcome.out
+    assert (outcome.code, len(metrics(run))) == (0, 1)
 
 
 def test_a_run_in_use_cannot_be_resumed(cli: Cli, tmp_path: Path) -> None:

@@ -122,8 +122,8 @@ def summary(run: Path) -> dict[str, Any]:
 
 
 def checkpoints(run: Path) -> list[str]:
-    """Everything in the checkpoint folder, hidden names included."""
-    return sorted(path.name for path in (run / "checkpoints").iterdir())
+    """Everything in the checkpoint folder but the embedded engine's states, hidden names included."""
+    return sorted(path.name for path in (run / "checkpoints").iterdir() if path.name != "resume")
 
 
 def group_members(group: int) -> list[int]:
