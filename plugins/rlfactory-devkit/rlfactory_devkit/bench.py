@@ -16,6 +16,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, Tool, ToolManager
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rollout import rollout
+from rlfactory_core.rollout.env_calls import ask_env
 from rlfactory_core.runner.resolving import find_parts, resolve_task
 from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
 from rlfactory_core.tasks.task import Task
@@ -212,8 +213,8 @@ class TaskBench:
         env = self.runtime.episode(sample, 1.0, 0, context.trajectory_id, None).make_env(sample, context)
         async with contextlib.AsyncExitStack() as ends:
             ends.push_async_callback(context.end)
-            ends.push_async_callback(env.close)
-            return await env.start()
+            ends.push_async_callback(ask_env, env, "close", object)
+            return await ask_env(env, "start", EnvStart)
 
     def manager(self, wrap: Callable[[Tool], Tool], **limits: Any) -> ToolManager:
         """The task's own tools, each wrapped, in a tool manager with the run's configuration.

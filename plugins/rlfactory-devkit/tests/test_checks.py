@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from bad_tasks import KINDS, TASKS
 from jsonschema import Draft202012Validator
 from rlfactory_devkit import TaskBench
 from rlfactory_devkit.checks import run_check, run_checks
+from rlfactory_devkit.checks.blocking import Loop, blockers
 from rlfactory_devkit.checks.context import CheckContext, CheckOptions
 from rlfactory_devkit.checks.leakage import leaks
 from rlfactory_devkit.checks.splits import disjoint
@@ -21,8 +24,9 @@ from rlfactory_devkit.examples import example_arguments
 from rlfactory_devkit.redteam import run_redteam
 
 from rlfactory_core import Sample
-from rlfactory_core.errors import UsageError
-from rlfactory_core.types import ToolSpec
+from rlfactory_core.errors import PluginError, UsageError
+from rlfactory_core.protocols import EnvStart, EnvStep
+from rlfactory_core.types import Message, StopReason, ToolSpec
 
 PLUGIN = str(Path(__file__).parents[3] / "tests" / "support" / "bad_tasks.py")
 Run = Callable[..., Any]
@@ -291,3 +295,67 @@ def test_a_copy_among_many_others_is_found() -> None:
 )
 def test_example_arguments_fit_their_schema(schema: dict[str, Any]) -> None:
     Draft202012Validator(schema).validate(example_arguments(ToolSpec("t", "", schema)))
+
+
+class Walk:
+    """An environment whose steps keep the event loop; the first start does, too, because it loads what it needs."""
+
+    loaded = False
+
+    async def start(self) -> EnvStart:
+        time.sleep(0.0 if Walk.loaded else 0.2)  # noqa: ASYNC251
+        Walk.loaded = True
+        await asyncio.sleep(0.2)
+        return EnvStart((Message("user", "?"),), ())
+
+    async def step(self, message: Message) -> EnvStep:
+        time.sleep(0.06)  # noqa: ASYNC251
+        return EnvStep(stop=StopReason.ENV_DONE)
+
+    def close(self) -> None:
+        """Not as the contract says."""
+
+
+def test_code_that_keeps_the_event_loop_is_named_if_it_does_so_each_time() -> None:
+    def play(loop: Loop) -> None:
+        async def episode() -> None:
+            env = loop.around(Walk())  # type: ignore[arg-type]
+            await env.start()
+            await env.step(Message("assistant", "!"))
+            with pytest.raises(PluginError, match=r"Walk\.close is not async"):
+                await env.close()
+
+        asyncio.run(episode())
+
+    (found,) = blockers(play)
+    assert found.startswith("Walk.step blocks the event loop for 0.0")
+    assert "def instead of async def" in found
+
+
+_NOT_ASYNC = """
+from rlfactory_core import EnvStart, EnvStep, Message, Sample, StopReason, Task, hookimpl
+
+class NotAsync:
+    def start(self): return EnvStart((Message("user", "?"),), ())
+    def step(self, message): return EnvStep(stop=StopReason.ENV_DONE)
+    def close(self): pass
+
+class Walk(Task):
+    def make_env(self, sample, tools, context): return NotAsync()
+    def samples(self, split): return [Sample(f"{split}-{n}", f"Where is {n}?", f"{n}") for n in range(4)]
+    def solve(self, sample, messages): return Message("assistant", f"<answer>{sample.answer}</answer>")
+
+@hookimpl
+def rlfactory_tasks(register):
+    register("walk", Walk)
+"""
+
+
+def test_an_environment_that_is_not_async_is_told_in_words_by_each_check(tmp_path: Path) -> None:
+    file = tmp_path / "walk.py"
+    file.write_text(_NOT_ASYNC)
+    with CheckContext(str(file)) as context:
+        results = [run_check(name, context) for name in ("oracle", "leakage", "bounds")]
+    for result in results:
+        assert not result.passed
+        assert result.evidence[0].startswith("PluginError: NotAsync.close is not async; write `async def close(")

@@ -50,7 +50,7 @@ def test_a_good_task_passes_all() -> None:
         ("schema_leak", "leakage", "the tools' schemas: the answer is there in 12 of 12 samples"),
         ("id_leak", "leakage", "the sample's id: the answer is there in 12 of 12 samples"),
         ("shared_state", "isolation", "was here"),
-        ("blocks_loop", "isolation", "tool look blocks the event loop for more than 0.3 s (bad_tasks.py:"),
+        ("blocks_loop", "isolation", "tool look blocks the event loop for 0."),
         ("leaves_process", "cancellation", "sleep 60"),
         ("leaves_file", "cancellation", "the file "),
         ("leaves_task", "cancellation", "the asyncio task sleep is left"),

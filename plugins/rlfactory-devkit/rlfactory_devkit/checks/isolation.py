@@ -9,10 +9,10 @@ from contextlib import suppress
 
 from rlfactory_core.protocols import EnvStart, EnvStep
 from rlfactory_core.tiny import answer_text, call
-from rlfactory_core.tools.watchdog import Blocked, Watchdog
 from rlfactory_core.types import Message, Sample, ToolCall, Trajectory
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_devkit.bench import TaskBench
+from rlfactory_devkit.checks.blocking import Loop, blockers
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, seen, wrong
 from rlfactory_devkit.examples import example_calls
@@ -22,7 +22,6 @@ from rlfactory_devkit.wrappers import EnvWrapper
 
 _SAMPLES = 3
 _TURNS = 3  # of calls
-_BLOCKED_S = 0.3  # that a tool may keep the event loop
 _WORDS = 2  # of the prompt, as an argument
 _PATIENCE_S = 5.0  # for episodes that have not begun, or take a step
 
@@ -32,7 +31,8 @@ _Part = tuple[Sample, int]  # a sample and the number of the attempt at it
 def check(context: CheckContext) -> Iterator[Evidence]:
     """Plays each episode alone and then all of them concurrently, turn by turn: observations and rewards must agree.
 
-    The policies are the oracle and one that calls tools at random. One sample is played twice.
+    The policies are the oracle and one that calls tools at random. One sample is played twice. While they are played
+    once more, nothing of the task may keep the event loop.
     """
     bench = context.bench
     samples = context.some()[:_SAMPLES]
@@ -41,8 +41,6 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     policies = {"the oracle": oracle(bench.task)}
     if calls:
         policies["random calls"] = random_calls(calls)
-    blocked: list[Blocked] = []
-    watchdog = bench.run(_watched(blocked))
     for name, policy in policies.items():
         alone = [each for part in parts for each in _play(context, bench, policy, [part])]
         barrier = _Barrier(len(parts))
@@ -50,13 +48,15 @@ def check(context: CheckContext) -> Iterator[Evidence]:
         if barrier.given_up:
             yield seen(f"{name}: not all turns were interleaved, because an episode kept the others waiting")
         yield _compared(context, name, policy, parts, alone, together)
-    watchdog.close()
-    for each in blocked:
-        yield wrong(f"{each}.")
 
+    def play(loop: Loop) -> None:
+        manager = bench.manager(loop.tool)
+        for policy in policies.values():
+            episodes = [bench.episode(policy, sample, manager=manager, around=loop.around) for sample in samples]
+            bench.run(gather_all(episodes), context.options.deadline_s, "playing at once")
 
-async def _watched(blocked: list[Blocked]) -> Watchdog:
-    return Watchdog(blocked.append, _BLOCKED_S)
+    for blocker in blockers(play):
+        yield wrong(blocker)
 
 
 def random_calls(calls: Sequence[ToolCall]) -> Policy:

@@ -15,6 +15,7 @@ from typing import Any
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep
+from rlfactory_core.rollout.env_calls import ask_env
 from rlfactory_core.types import Message, Sample, SamplingParams, StopReason, ToolResult, ToolSpec, Trajectory
 
 
@@ -140,16 +141,16 @@ class _Watched:
         self.steps: list[EnvStep] = []
 
     async def start(self) -> EnvStart:
-        self.begun = await self._env.start()
+        self.begun = await ask_env(self._env, "start", EnvStart)
         return self.begun
 
     async def step(self, message: Message) -> EnvStep:
-        step = await self._env.step(message)
+        step = await ask_env(self._env, "step", EnvStep, message)
         self.steps.append(step)
         return step
 
     async def close(self) -> None:
-        await self._env.close()
+        await ask_env(self._env, "close", object)
 
 
 def _lost(played: Trajectory) -> str:
