@@ -158,6 +158,9 @@ class Aiming:
         def varied() -> list[Any] | None:
             return shop.copied(table, self._rng.choice((group.model, *models[:_TRIED])), keep)
 
+        if not group.threshold.fixed:
+            others = (partial(shop.copied, table, other, {}) for other in self._rng.sample(models, min(len(models), 4)))
+            group.downs = [maker for maker in others if (self._trial(group, maker) or 0) < 0]
         if group.threshold.monotone:
             ways = ([like(group.model), varied], *([one] for one in self._renewing(group, group.threshold)))
             group.ups = next((makers for makers in ways if (self._trial(group, makers[0]) or 0) > 0), [])
@@ -239,6 +242,13 @@ class Aiming:
         threshold = group.threshold
         if not _over(self._measured(group), threshold):
             return False
+        if not threshold.fixed and group.downs:  # a copy has raised both sides
+            for at in range(_SINGLE):
+                place = self._add(group, group.downs[at % len(group.downs)]())
+                if not _over(self._measured(group), threshold):
+                    if above and place is not None:
+                        self._drop(group, place)
+                    return True
         for place in group.rows[: -_SINGLE - 1 : -1]:
             row = self._drop(group, place)
             if not _over(self._measured(group), threshold):

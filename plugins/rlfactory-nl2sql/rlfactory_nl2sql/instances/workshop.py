@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import re
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rlfactory_nl2sql.checks.scopes import Origin
@@ -15,6 +16,7 @@ from rlfactory_nl2sql.instances.scratch import plain
 
 _STEPS = 20_000  # instructions of SQLite's machine between two checks of the budget
 _BUDGET = 2_000  # such checks for all queries on one instance: some tenths of a second
+_DIGITS, _DIGITS_TRIED = re.compile(r"\d+"), 4
 _DEEPEST = 3  # links from a row to the one that holds a value
 
 Place = tuple[str, int]  # a row's table and number
@@ -109,6 +111,8 @@ class Workshop:
             own = [at for at in free if at not in linked]
             if own and (value := self.new(table, own[-1])) is not None:
                 made[own[-1]] = value
+            elif own and part.domains[own[-1]].nulls and own[-1] not in part.keys.filled:
+                made[own[-1]] = None
             elif links and (other := self._again(links[-1], made)) is not None:
                 refer(made, links[-1], other)
             else:
@@ -154,8 +158,12 @@ class Workshop:
             self._greatest[table, at] += 1
             if domain.accepts(self._greatest[table, at]):
                 return self._greatest[table, at]
-        value = domain.invent(self.rng, taken=self._values[table, at])
-        self._values[table, at].add(comparable(value))
+        taken = self._values[table, at]
+        value = domain.invent(self.rng, taken=taken)
+        if value is None and domain.kind is Kind.TEXT and domain.known:
+            value = next((one for one in _counted(str(domain.known[-1])) if comparable(one) not in taken), None)
+            value = value if domain.accepts(value) else None
+        taken.add(comparable(value))
         return value
 
     def renewed(self, table: str, row: Sequence[Any], origin: Origin, depth: int = _DEEPEST) -> list[Any] | None:
@@ -216,6 +224,16 @@ def refer(row: list[Any], link: Link, target: Sequence[Any]) -> list[Any]:
     for of, to in zip(link.places, link.target_places, strict=True):
         row[of] = target[to]
     return row
+
+
+def _counted(text: str) -> Iterator[str]:
+    """The text with each other number of as many digits in place of its longest one."""
+    found = max(_DIGITS.finditer(text), key=lambda one: len(one[0]), default=None)
+    if found is not None:
+        most = 10 ** min(len(found[0]), _DIGITS_TRIED)
+        yield from (
+            f"{text[: found.start()]}{number:0{len(found[0])}}{text[found.end() :]}" for number in range(1, most)
+        )
 
 
 def _key(row: Sequence[Any], places: Iterable[int]) -> tuple[Any, ...]:
