@@ -55,7 +55,7 @@ class RunCommand(click.Command):
 @click.option("--logger", "loggers", multiple=True, help="tensorboard, wandb or trackio; may be repeated.")
 @click.option("--resume", "resumed", metavar="RUN", help="Go on with this run from its latest checkpoint.")
 @click.option("--resume-or-start", is_flag=True, help="Go on with the run in --out, or start it if there is none.")
-@click.option("--dry-run", is_flag=True, help="Only show the whole configuration, the engine's own included.")
+@click.option("--dry-run", is_flag=True, help="Only check data and model folder, and show the whole configuration.")
 @click.argument(
     "rest", nargs=-1, type=click.UNPROCESSED, metavar="[--TASK-OPTION VALUE] [KEY=VALUE]... [-- ENGINE_KEY=VALUE...]"
 )
@@ -80,6 +80,7 @@ def run(
     from rlfactory_core import runner
     from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_core.cli.ui.summary import print_summary
+    from rlfactory_core.runner.inputs import check_inputs
     from rlfactory_core.runner.resolving import explain, given_keys
 
     engines = engine_sections(options["plugin"], options["engine"])
@@ -95,6 +96,7 @@ def run(
         with meant_options(ctx.command):
             prepared = runner.prepare(file, [given, *overrides], judge, recipe)
         if dry_run:
+            check_inputs(prepared.parts)
             echo(explain(prepared))
             return
         with make_progress(sys.stdout) as progress:

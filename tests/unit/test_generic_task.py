@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,7 @@ def test_rewards_on_the_command_line_replace_all_others(data: str, capsys: pytes
     Path("mcp.json").write_text('{"mcpServers": {"a": {"url": "http://127.0.0.1:9/mcp"}}}', encoding="utf-8")
     cli = Cli(capsys)
     run = ("run", "--data", data, "--model", "some/model", "--config", "run.yaml", "--dry-run", "--device", "cpu")
+    run += tuple(f"data.columns.{key}={value}" for key, value in COLUMNS.items())
     shown = cli(*run, "--reward", "exact_match", "--reward", "format=0.25")
     assert shown.code == 0, shown.err
     Path("shown.yaml").write_text(shown.out, encoding="utf-8")
@@ -96,6 +98,29 @@ def test_rewards_on_the_command_line_replace_all_others(data: str, capsys: pytes
         assert f"--reward {wrong}: expected NAME or NAME=WEIGHT" in cli.refusal(*run, "--reward", wrong)
 
 
+def test_a_dry_run_looks_at_the_columns_and_at_the_model_s_folder(
+    data: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    cli, columns = Cli(capsys), [f"data.columns.{key}={value}" for key, value in COLUMNS.items()]
+    run = ("run", "--data", data, "--device", "cpu", "--dry-run", "--model")
+    assert "has no column 'prompt'" in cli.refusal(*run, "some/model")
+    assert "There is no model folder './none'" in cli.refusal(*run, "./none", *columns)
+    model, shards = tmp_path / "model", [f"model-{number}-of-2.safetensors" for number in (1, 2)]
+    model.mkdir()
+    lacks = "config.json, the weights (model.safetensors), the tokenizer (tokenizer.json)"
+    assert f"is incomplete: it lacks {lacks}" in cli.refusal(*run, model, *columns)
+    for name in ("config.json", "tokenizer.json", shards[0]):
+        (model / name).write_text("{}")
+    (model / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": shards[0], "b": shards[1]}}))
+    assert f"it lacks {shards[1]}. Copy it again." in cli.refusal(*run, model, *columns)
+    (model / shards[1]).write_text("version https://git-lfs.github.com/spec/v1\n")
+    assert "git lfs pull" in cli.refusal(*run, model, *columns)
+    (model / shards[1]).write_text("weights")
+    assert cli(*run, model, *columns).code == 0
+    (model / "config.json").rename(model / "adapter_config.json")
+    assert "is a LoRA adapter and no model" in cli.refusal(*run, model, *columns)
+
+
 def test_the_generic_task_needs_a_model_and_data(data: str, capsys: pytest.CaptureFixture[str]) -> None:
     cli = Cli(capsys)
     assert "--model" in cli.refusal("run", "--data", data, "--device", "cpu")
@@ -107,7 +132,7 @@ def test_the_generic_task_needs_a_model_and_data(data: str, capsys: pytest.Captu
     [
         (None, "Cannot read the MCP configuration"),
         ("servers", "mcp.json is not JSON"),
-        ('{"servers": {}}', "mcp.json has no 'mcpServers'"),
+        ('{"servers": {}}', "mcp.json names no MCP server"),
         ('{"mcpServers": {"a": {"command": "x", "env": {"KEY": "${RLFACTORY_NO_SUCH}"}}}}', "RLFACTORY_NO_SUCH"),
     ],
 )

@@ -1,0 +1,73 @@
+"""What ``--dry-run`` looks at beyond the configuration: the data's columns, and the files of the model's folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rlfactory_core.errors import ModelError
+from rlfactory_core.tasks.parts import TaskParts
+
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tekken.json", "spiece.model")
+_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.gguf")
+_LFS = b"version https://git-lfs"
+
+
+def check_inputs(parts: TaskParts) -> None:
+    """Read the user's own data, and look for the files of a model's folder; nothing is loaded.
+
+    Raises:
+        DataError: a file has no such column, or a row cannot be read.
+        ModelError: the folder is not there, or lacks a file.
+    """
+    for each in parts.each():
+        if each.config.data.train is not None:
+            each.samples("train")
+        if each.config.data.eval is not None:
+            each.held_out(required=True)
+    if parts.config.model is not None:
+        check_model_folder(parts.config.model)
+
+
+def check_model_folder(model: str) -> None:
+    """Check that a folder has all files of a model. A hub id is not looked up.
+
+    Raises:
+        ModelError: it has not, or there is no such folder.
+    """
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        if model.startswith((".", "/", "~")) or model.count("/") > 1:
+            raise ModelError(f"There is no model folder '{model}'. Give a folder with config.json, or a hub id.")
+        return
+    if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
+        raise ModelError(
+            f"'{model}' is a LoRA adapter and no model. Merge it into its base model, and name the result."
+        )
+    weights = [path for pattern in _WEIGHTS for path in sorted(folder.glob(pattern))]
+    missing = [] if (folder / "config.json").is_file() else ["config.json"]
+    missing += [] if weights else ["the weights (model.safetensors)"]
+    missing += _missing_shards(folder)
+    if not any((folder / name).is_file() for name in _TOKENIZERS) and not any(folder.glob("*.tiktoken")):
+        missing.append("the tokenizer (tokenizer.json)")
+    if missing:
+        raise ModelError(f"The model folder '{model}' is incomplete: it lacks {', '.join(missing)}. Copy it again.")
+    for path in weights:
+        with path.open("rb") as file:
+            begin = file.read(len(_LFS))
+        if begin in (b"", _LFS):
+            what = "a pointer of Git LFS in the place of weights: git lfs pull" if begin else "empty. Copy it again."
+            raise ModelError(f"{path} is {what}")
+
+
+def _missing_shards(folder: Path) -> list[str]:
+    """The files that an index of the weights names, and that are not there."""
+    for index in _INDEXES:
+        if (folder / index).is_file():
+            try:
+                named = set(json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"].values())
+            except (ValueError, KeyError, TypeError, AttributeError):
+                return [f"a readable {index}"]
+            return [name for name in sorted(named) if not (folder / name).is_file()]
+    return []
