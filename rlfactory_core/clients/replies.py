@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import httpx
 
+__all__ = ["MAX_BYTES", "bounded_request"]
+
 MAX_BYTES = 16 << 20  # of a reply, unpacked; JSON takes up to 20 times as much as objects of Python
 
 _ENCODINGS = ("gzip", "x-gzip", "deflate")  # these are unpacked with a limit
