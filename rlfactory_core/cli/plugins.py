@@ -38,9 +38,10 @@ def plugins() -> None:
 
 @click.command("list")
 @click.option("--json", "as_json", is_flag=True, help="As a JSON list.")
-def list_plugins(as_json: bool) -> None:
+@click.option("--tasks", "only_tasks", is_flag=True, help="Only those that give a task; this imports them.")
+def list_plugins(as_json: bool, only_tasks: bool) -> None:
     """List the installed plugins, without importing them."""
-    entries = discover()
+    entries = _with_tasks() if only_tasks else discover()
     names = Counter(entry.name for entry in entries if not is_disabled(entry))
     states = {entry: _state(entry, names) for entry in entries}
     if as_json:
@@ -50,6 +51,14 @@ def list_plugins(as_json: bool) -> None:
     else:
         rows = [(e.name, e.distribution, e.version, state, e.summary) for e, state in states.items()]
         echo("\n".join(table([("NAME", "DISTRIBUTION", "VERSION", "STATE", "SUMMARY"), *rows], "")))
+
+
+def _with_tasks() -> list[PluginEntry]:
+    from rlfactory_core.plugins.registry import Registry
+
+    with redirect_stdout(sys.stderr):  # a plugin may print when it is imported
+        loaded = Registry().load_all()
+    return [plugin.entry for plugin in loaded if any(item.kind == "task" for item in plugin.registrations)]
 
 
 def _state(entry: PluginEntry, names: Counter[str]) -> str:

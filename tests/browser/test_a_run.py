@@ -128,8 +128,52 @@ def test_data_is_chosen_in_the_browser(page: Any, expect: Callable[..., Any], tm
     expect(page.locator("#preview")).to_contain_text("--data")
 
 
-def test_a_mistake_is_said_in_the_command_lines_words(page: Any, expect: Callable[..., Any]) -> None:
-    fill_form(page, "search", "one", 4, "train.stepps=3")
-    expect(page.locator("#preview [role=alert]")).to_contain_text("train.steps")
+def test_a_mistake_keeps_the_form_and_marks_its_field(page: Any, expect: Callable[..., Any]) -> None:
+    page.goto("/new")
+    page.get_by_role("button", name="search", exact=True).click()
+    expect(page.locator("[name='key.train.steps']")).to_have_attribute("placeholder", "120")  # the task's, not 100
+    page.locator("[name='key.train.lr']").fill("-3")
     page.get_by_role("button", name="Start").click()
-    expect(page.get_by_role("heading", name="That did not work")).to_be_visible()
+    expect(page.locator("#refused")).to_contain_text("train.lr: got -3")
+    expect(page.locator("[aria-invalid]")).to_be_focused()
+    expect(page.locator("[aria-invalid]")).to_have_value("-3")
+    page.locator("[name='key.train.lr']").fill("")
+    page.locator("[name=plugin]").fill("")
+    page.get_by_role("button", name="Start").click()
+    expect(page.locator("#refused")).to_contain_text("“Training data”")  # and not --data
+
+
+WAITS = """
+import asyncio
+
+from rlfactory_core import Sample, Task, hookimpl
+
+
+class Waits(Task):
+    def samples(self, split):
+        yield Sample(split, "?", "!", split=split)
+
+    def tiny_model(self):
+        raise RuntimeError("nobody gets here")
+
+    async def open(self):
+        await asyncio.Event().wait()
+
+
+@hookimpl
+def rlfactory_tasks(register):
+    register("waits", Waits)
+"""
+
+
+def test_a_run_that_is_stopped_before_its_first_step_is_stopped(
+    page: Any, expect: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
+    task = tmp_path / "waits.py"
+    task.write_text(WAITS, encoding="utf-8")
+    fill_form(page, str(task), "early", 4, "")
+    page.get_by_role("button", name="Start").click()
+    page.get_by_role("button", name="Stop now").click()
+    expect(page.locator(".state").first).to_have_text("stopped")
+    expect(page.locator("main")).to_contain_text("before its first result")

@@ -30,6 +30,7 @@ from rlfactory_ui.routes import (
     start_tools,
     trajectories,
 )
+from rlfactory_ui.words import page_words
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -82,9 +83,10 @@ async def _charts_js(_request: Request) -> Response:
 
 async def _refused(request: Request, error: Exception) -> Response:
     """A mistake of the user, in words; a part of a page gets the words alone."""
+    text = page_words(str(error))
     if request.headers.get("x-part"):
-        return PlainTextResponse(str(error), 422)
-    return page(request, "error.jinja", 422, text=str(error))
+        return PlainTextResponse(text, 422)
+    return page(request, "error.jinja", 422, text=text)
 
 
 async def _unread(_request: Request, error: Exception) -> Response:

@@ -24,6 +24,7 @@ _SCALAR = re.compile(r"^(plugin|engine|model|seed): (.+)$", re.MULTILINE)
 _STEPS = re.compile(r"^train:\n(?:  .*\n)*?  steps: (\d+)$", re.MULTILINE)
 _SPARK_POINTS = 24
 _LINE = 2**14  # bytes within which a line of metrics.jsonl usually ends
+_TAIL = 2**18  # bytes at the end of it in which the latest evaluation is looked for
 
 
 class State(StrEnum):
@@ -32,7 +33,7 @@ class State(StrEnum):
     STARTING = "starting"
     RUNNING = "running"
     FINISHED = "finished"
-    STOPPED = "stopped"  # it ended between two steps, and can be resumed
+    STOPPED = "stopped"  # it was told to end: between two steps, or before its first result
     LOST = "lost"  # its process ended without a word
     FAILED = "failed"  # it ended before its first result
 
@@ -50,6 +51,7 @@ class RunEntry:
     metric: str = ""  # whose value before and after is the run's headline
     before: float | None = None
     after: float | None = None
+    latest: float | None = None  # of the evaluations during the training
     step: int = 0
     steps: int = 0
     seconds: float | None = None
@@ -107,7 +109,8 @@ class Catalogue:
         launch = processes.launched(self.runs, name)
         if launch is None:
             return RunEntry(name, State.FAILED)
-        state = State.STARTING if launch.alive else State.FAILED
+        ended = State.STOPPED if launch.stopped else State.FAILED
+        state = State.STARTING if launch.alive else ended
         return RunEntry(name, state, started=launch.started)
 
     def annotate(self, name: str, tags: Sequence[str], note: str) -> None:
@@ -160,6 +163,7 @@ def _read(folder: RunFolder, pid: int | None) -> RunEntry:
         metric=metric,
         before=eval_value(summary, "before", metric),
         after=eval_value(summary, "after", metric),
+        latest=_latest(folder.metrics, f"eval/{metric}"),
         step=step,
         steps=max(steps, step),
         seconds=seconds,
@@ -218,6 +222,19 @@ def _sampled_lines(path: Path) -> list[dict[str, Any]]:
     except OSError:
         return []
     return list({row.get("step"): row for row in found}.values())
+
+
+def _latest(path: Path, metric: str) -> float | None:
+    """The last value of a metric that few steps have; None if the end of the file has none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _TAIL))
+            lines = file.read().split(b"\n")
+    except OSError:
+        return None
+    marked = f'"{metric}"'.encode()
+    values = (row.get(metric) for line in reversed(lines) if marked in line for row in _row(line))
+    return next((float(value) for value in values if isinstance(value, (int, float))), None)
 
 
 def _row(line: bytes) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ class Outcome:
 
     @property
     def problem(self) -> str:
-        """Its error as a sentence; empty if it succeeded."""
+        """Its error as a sentence, in the words of the command line; empty if it succeeded."""
         return "" if not self.code else self.err.strip().removeprefix("error: ") or self.out.strip() or "it failed"
 
     def json(self) -> Any:

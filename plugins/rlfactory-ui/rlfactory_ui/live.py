@@ -64,10 +64,12 @@ class LiveRun:
         )
 
     def sections(self) -> list[Section]:
-        """The report's charts, as far as the run has come."""
+        """The report's charts, as far as the run has come; curves come first until all results are there."""
         data = self.data()
-        made = (make(data) for make in (results, learning, behaviour, speed, update))
-        return [section for section in made if section is not None]
+        finished = (data.summary.get("eval") or {}).get("after")
+        first = (results, learning) if finished else (learning, results)
+        order = (*first, behaviour, speed, update)
+        return [section for make in order if (section := make(data)) is not None]
 
     def seconds_left(self) -> float | None:
         """From the last steps; None if it is not known."""

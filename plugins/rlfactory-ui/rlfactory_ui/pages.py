@@ -19,6 +19,7 @@ from rlfactory_ui.catalogue import Catalogue
 from rlfactory_ui.command_runner import Commands
 from rlfactory_ui.live import LiveRun
 from rlfactory_ui.players import Players
+from rlfactory_ui.words import page_words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -83,5 +84,5 @@ def environment() -> Environment:
     base = page_environment()
     assert base.loader is not None
     made = base.overlay(loader=ChoiceLoader([PackageLoader("rlfactory_ui"), base.loader]))
-    made.filters.update(base.filters, count=count_text, duration=seconds_text)
+    made.filters.update(base.filters, count=count_text, duration=seconds_text, page_words=page_words)
     return made

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rlfactory_core.errors import UsageError
@@ -35,6 +35,7 @@ class Launch:
     words: tuple[str, ...]  # after ``rlfactory``
     pid: int
     started: float  # seconds since the epoch
+    stopped: bool = False  # whether it was told to, from here
 
     @property
     def command(self) -> str:
@@ -70,6 +71,9 @@ def stop(folder: RunFolder, *, now: bool) -> None:
     pid = holder(folder)
     if pid is None:
         raise UsageError(f"{folder.name} does not run on this machine: there is nothing to stop.")
+    runs = folder.path.parent
+    if (launch := launched(runs, folder.name)) is not None:
+        _save(runs, replace(launch, stopped=True))
     os.kill(pid, signal.SIGINT)
     if now:
         time.sleep(0.3)  # two signals at once would be taken as one
@@ -91,8 +95,12 @@ def start(runs: Path, name: str, words: Sequence[str]) -> Launch:
         )
     threading.Thread(target=process.wait, daemon=True).start()  # so that it does not stay behind as a zombie
     launch = Launch(name, tuple(words), process.pid, time.time())
-    write_atomic(place / f"{name}.json", json.dumps(asdict(launch)) + "\n")
+    _save(runs, launch)
     return launch
+
+
+def _save(runs: Path, launch: Launch) -> None:
+    write_atomic(runs / LAUNCHES / f"{launch.name}.json", json.dumps(asdict(launch)) + "\n")
 
 
 def launched(runs: Path, name: str) -> Launch | None:

@@ -53,8 +53,8 @@ class Filter:
     reward: str = ""  # "high", "low" or "masked"
     text: str = ""
 
-    def holds(self, line: Line) -> bool:
-        asked = {"high": line.reward > 0.5, "low": line.reward <= 0.5, "masked": line.masked}
+    def holds(self, line: Line, middle: float) -> bool:
+        asked = {"high": line.reward > middle, "low": line.reward <= middle, "masked": line.masked}
         return (
             (not self.slice or line.slice == self.slice)
             and (not self.stop or line.stop == self.stop)
@@ -84,12 +84,20 @@ def lines(folder: RunFolder, name: str) -> Sequence[Line]:
 
 def matching(folder: RunFolder, name: str, wanted: Filter) -> list[Line]:
     """The lines that a filter lets through; its text may be anywhere in a trajectory."""
-    found = [line for line in lines(folder, name) if wanted.holds(line)]
+    every = lines(folder, name)
+    half = middle(every)
+    found = [line for line in every if wanted.holds(line, half)]
     if not wanted.text:
         return found
     escaped = {wanted.text.lower(), json.dumps(wanted.text, ensure_ascii=False)[1:-1].lower()}
     with _path(folder, name).open("rb") as file:
         return [line for line in found if any(text in _read(file, line).lower() for text in escaped)]
+
+
+def middle(every: Sequence[Line]) -> float:
+    """Halfway between the least and the largest reward; above it a reward is high."""
+    rewards = [line.reward for line in every] or [0.0]
+    return (min(rewards) + max(rewards)) / 2
 
 
 def trajectory(folder: RunFolder, name: str, number: int) -> tuple[Line, StoredTrajectory]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import subprocess
@@ -52,6 +53,22 @@ def test_what_the_others_do(tmp_path: Path) -> None:
         assert Catalogue(tmp_path).entry(running).state is State.RUNNING
         with pytest.raises(UsageError, match="running is running"):
             Catalogue(tmp_path).delete("running")
+
+
+def test_a_run_that_was_told_to_stop_before_its_first_result_is_stopped(tmp_path: Path) -> None:
+    for name, stopped in (("told", True), ("broken", False)):
+        launch = {"name": name, "words": ["run"], "pid": 2**22 + 1, "started": 1.0, "stopped": stopped}
+        (tmp_path / processes.LAUNCHES).mkdir(exist_ok=True)
+        (tmp_path / processes.LAUNCHES / f"{name}.json").write_text(json.dumps(launch))
+    states = {entry.name: entry.state for entry in Catalogue(tmp_path).entries()}
+    assert states == {"told": State.STOPPED, "broken": State.FAILED}
+
+
+def test_the_latest_held_out_result_is_known_while_a_run_goes_on(tmp_path: Path) -> None:
+    folder = configured(tmp_path, "long")
+    for step in range(1, 400):
+        folder.append_metrics(step, {"reward": 0.1, **({"eval/exact_match": step / 1000} if step % 100 == 0 else {})})
+    assert Catalogue(tmp_path).entry(folder).latest == 0.3
 
 
 def test_a_later_process_of_the_same_number_is_another_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import sys
@@ -32,15 +33,16 @@ def test_the_form_is_a_command_line(browser: TestClient) -> None:
         "keys": "train.lr=1e-3",
         "name": "mine",
     }
-    page = text_of(
-        browser.post("/new/preview", data={**fields, "rewards": "exact_match\nformat=0.2"}, headers=PART).text
-    )
+    answer = browser.post("/new/preview", data={**fields, "rewards": "exact_match\nformat=0.2"}, headers=PART)
+    page = text_of(answer.text)
     assert "rlfactory run --plugin search --reward exact_match --reward format=0.2" in page
     assert "task.top_k=5 train.steps=7 train.lr=1e-3 --out" in page
     assert "steps: 7" in page
+    assert '"key.train.group_size": "8"' in html.unescape(answer.text)  # what an empty field means
     assert "top_k: 5" in page
     wrong = text_of(browser.post("/new/preview", data={**fields, "keys": "train.leraning_rate=1"}, headers=PART).text)
     assert "Unknown key 'train.leraning_rate'" in wrong
+    assert "“Training data”" in text_of(browser.post("/new/preview", data={"name": "x"}, headers=PART).text)
     assert "expected the name of a new folder" in refused(browser, "/new/preview", plugin="search", name="../x")
     assert "expected the name of a new folder" in refused(browser, "/new/preview", plugin="search", name="first")
 

@@ -68,15 +68,16 @@ def _charts(runs: Sequence[RunData], metric: str) -> list[Chart]:
 
 def _differences(configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[str]]]:
     """The keys whose values are not the same in all runs, and these values."""
-    flat = [dict(_flat(config)) for config in configs]
-    keys = dict.fromkeys(key for one in flat for key in one)
-    rows = [(key, [_text(one.get(key)) for one in flat]) for key in keys if key != "out"]
+    keyed = [dict(flat(config)) for config in configs]
+    keys = dict.fromkeys(key for one in keyed for key in one)
+    rows = [(key, [_text(one.get(key)) for one in keyed]) for key in keys if key != "out"]
     return [(key, values) for key, values in rows if len(set(values)) > 1]
 
 
-def _flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
+def flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
+    """The dotted keys of a configuration, with their values."""
     if isinstance(value, Mapping) and value:
-        return [pair for key, each in value.items() for pair in _flat(each, f"{path}.{key}" if path else str(key))]
+        return [pair for key, each in value.items() for pair in flat(each, f"{path}.{key}" if path else str(key))]
     return [(path, value)]
 
 

@@ -15,22 +15,7 @@ from rlfactory_core.config.base import Section
 from rlfactory_core.errors import UsageError
 from rlfactory_ui.catalogue import is_name
 from rlfactory_ui.routes.forms import Form, first
-
-# Options of the command, in the order of the page: the form's field and its name on the command line.
-OPTIONS = (
-    "plugin",
-    "agent",
-    "mcp",
-    "data",
-    "eval-data",
-    "judge",
-    "model",
-    "engine",
-    "device",
-    "seed",
-    "recipe",
-    "config",
-)
+from rlfactory_ui.words import OPTIONS
 
 
 @dataclass(frozen=True, slots=True)

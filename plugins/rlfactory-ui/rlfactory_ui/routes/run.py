@@ -74,7 +74,8 @@ async def _changes(request: Request, site: Site, name: str) -> AsyncIterator[str
     while not await request.is_disconnected():
         try:
             live = site.run(name)
-        except UsageError:  # it was deleted
+        except UsageError:  # it was deleted, or has ended before its first result
+            yield "event: gone\ndata:\n\n"
             return
         state = site.catalogue.entry(live.folder).state
         version = f"{live.version()} {state}"

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from urllib.parse import quote
 
+import yaml
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from rlfactory_core.config.base import Section
 from rlfactory_core.config.sections import AgentConfig, ChatConfig, DataColumns, RolloutConfig, ToolLimits
 from rlfactory_core.config.training import CheckpointConfig, EvalConfig, LoraConfig, TrainConfig
 from rlfactory_core.errors import UsageError
+from rlfactory_core.plugins.options import value_text
 from rlfactory_ui import processes
 from rlfactory_ui.command_runner import Outcome
 from rlfactory_ui.pages import page, part, site_of
+from rlfactory_ui.routes.compare import flat
 from rlfactory_ui.routes.draft import Draft, Field, described, words_of
 from rlfactory_ui.routes.forms import first, posted
+from rlfactory_ui.words import OPTIONS
 
 CHECK_S = 600.0
 FIRST_KEYS: dict[str, tuple[type[Section], tuple[str, ...]]] = {  # the keys of the training that matter first
@@ -38,7 +43,7 @@ SECTIONS: dict[str, type[Section]] = {  # all others
 
 async def new_run(request: Request) -> Response:
     site = site_of(request)
-    known = (await site.commands.run("plugins", "list", "--json")).json()
+    known = (await site.commands.run("plugins", "list", "--tasks", "--json")).json()
     fields = [described(f"{section}.{key}", cls, key) for section, (cls, keys) in FIRST_KEYS.items() for key in keys]
     runs = [entry.name for entry in site.catalogue.entries()][:50]
     start = request.query_params.get("from", "")
@@ -53,6 +58,7 @@ async def new_run(request: Request) -> Response:
         columns=columns,
         runs=runs,
         given=given,
+        labels=OPTIONS,
         place=site.catalogue.runs,
     )
 
@@ -84,7 +90,10 @@ async def preview(request: Request) -> Response:
     site, form = site_of(request), await posted(request)
     draft = Draft.of(form, site.catalogue.runs)
     words = draft.command(site.catalogue.runs)
-    return part("preview.jinja", command=shlex.join(["rlfactory", *words]), outcome=await _dry(request, words))
+    outcome = await _dry(request, words)
+    whole = {} if outcome.problem else dict(flat(yaml.safe_load(outcome.out)))
+    values = {f"key.{key}": value_text(value) for key, value in whole.items() if value is not None}
+    return part("preview.jinja", command=shlex.join(["rlfactory", *words]), outcome=outcome, values=values)
 
 
 async def _dry(request: Request, words: Sequence[str]) -> Outcome:
@@ -117,7 +126,8 @@ async def begin(request: Request) -> Response:
     if problem := (await _dry(request, words)).problem:
         raise UsageError(problem)
     processes.start(site.catalogue.runs, draft.name, words)
-    return RedirectResponse(f"/runs/{draft.name}", 303)
+    place = f"/runs/{quote(draft.name)}"
+    return PlainTextResponse(place) if request.headers.get("x-part") else RedirectResponse(place, 303)
 
 
 ROUTES = [

@@ -48,6 +48,7 @@ async def listed(request: Request) -> Response:
         total=len(every),
         found=len(found),
         lines=found[:_LISTED],
+        middle=trajectory_files.middle(every),
     )
 
 

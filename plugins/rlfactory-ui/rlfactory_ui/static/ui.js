@@ -21,6 +21,21 @@ function fill(place, ok, text) {
   place.querySelector("button[data-now]")?.click();
 }
 
+// Marks the fields that a message is about: it names their key or label, or quotes what is written in them.
+function mark(form, text) {
+  for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
+  const about = [...form.elements].filter(field => {
+    if (!field.name || field.type === "checkbox" || field.name === "keys") return false;
+    const label = field.closest("label")?.firstChild?.textContent.trim() ?? "", value = field.value.trim();
+    const key = field.name.replace("key.", "");
+    const names = [key.includes(".") && key, label && `“${label}”`, value.length > 2 && field.type !== "select-one" && value];
+    return names.some(name => name && new RegExp(`(?<![\\w.-])${RegExp.escape?.(name) ?? name.replace(/[^\w]/g, "\\$&")}(?![\\w-])`).test(text));
+  });
+  for (const field of about) field.setAttribute("aria-invalid", "true");
+  for (let place = about[0]?.closest("details"); place; place = place.parentElement.closest("details")) place.open = true;
+  return about[0];
+}
+
 // data-posts: a button posts its form, and the answer goes to data-into, or into the field data-sets.
 document.addEventListener("click", async event => {
   const button = event.target.closest("button[data-posts]");
@@ -50,12 +65,52 @@ document.addEventListener("change", async event => {
   input.form.dispatchEvent(new Event("input", {bubbles: true}));
 });
 
+// What a field that is left empty means, in this task's configuration.
+function resolved(form, values) {
+  for (const [name, value] of Object.entries(values)) {
+    const field = form.elements[name];
+    if (field?.tagName === "INPUT") field.placeholder = value;
+    if (field?.tagName === "SELECT" && !field.value) field.options[0].textContent = value;
+  }
+}
+
+// data-starts: the form is sent; if it is refused it stays as it is, and what is wrong is said and marked.
+for (const form of document.querySelectorAll("form[data-starts]")) {
+  form.addEventListener("submit", async event => {
+    event.preventDefault();
+    const button = event.submitter ?? form.querySelector("button.main");
+    if (button.getAttribute("aria-busy")) return;
+    button.setAttribute("aria-busy", "true");
+    try {
+      const [ok, text] = await partOf(form.dataset.starts, form);
+      if (ok) { location.assign(text); return; }
+      fill(document.querySelector("#refused"), false, text);
+      mark(form, text)?.focus();
+    } finally {
+      button.removeAttribute("aria-busy");
+    }
+  });
+}
+
+// data-choice: a button writes its value into a field of the form.
+document.addEventListener("click", event => {
+  const button = event.target.closest("button[data-choice]");
+  if (!button) return;
+  const field = button.form.elements[button.dataset.choice];
+  field.value = button.value;
+  for (const kind of ["input", "change"]) field.dispatchEvent(new Event(kind, {bubbles: true}));
+});
+
 // data-preview: the form's meaning is shown again a moment after the last change.
 for (const form of document.querySelectorAll("form[data-preview]")) {
   let waiting = 0, asked = 0;
   const show = async () => {
     const mine = ++asked, [ok, text] = await partOf(form.dataset.preview, form);
-    if (mine === asked) fill(document.querySelector("#preview"), ok, text);
+    if (mine !== asked) return;
+    const place = document.querySelector("#preview");
+    fill(place, ok, text);
+    mark(form, place.querySelector(".problem")?.textContent ?? "");
+    resolved(form, JSON.parse(place.querySelector("[data-values]")?.dataset.values ?? "{}"));
   };
   form.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(show, 600); });
   for (const input of form.querySelectorAll("[data-fills]")) {
@@ -87,6 +142,7 @@ for (const place of document.querySelectorAll("[data-live]")) {
     }
   };
   source.addEventListener("change", renew);
+  source.addEventListener("gone", () => location.reload());
 }
 
 // data-loads: what is folded is fetched when it is opened.
