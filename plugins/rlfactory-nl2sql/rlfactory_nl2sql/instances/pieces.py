@@ -18,12 +18,13 @@ from rlfactory_nl2sql.checks.constants import COLUMN, Test
 from rlfactory_nl2sql.connection import quoted
 from rlfactory_nl2sql.instances.domains import Domain, Kind, Sample, distinct, learn
 from rlfactory_nl2sql.instances.scratch import Scratch
-from rlfactory_nl2sql.instances.shapes import Shape, forms_first
+from rlfactory_nl2sql.instances.shapes import LONGEST, Shape, forms_first
 from rlfactory_nl2sql.schema import Table
 
 _TRIED = 64  # conditions, by columns, whose values are kept
 _LONGEST = 4096  # bytes of a value in an expression that nobody has read
 _MOST_TESTS = 24  # of a column
+_MOST_LITERALS = 40  # in all of them
 _BASES = 4  # values that are changed, of those that meet most conditions and of all
 _MADE = 200  # changed values in a round
 _NEAR = 3  # values of each kind that the conditions tell apart
@@ -105,7 +106,8 @@ def _order(value: Any) -> tuple[int, Any]:
 
 def _made(shape: Shape, tests: Sequence[Test], bases: Sequence[str], there: set[str]) -> Iterator[str]:
     """New values of the shape, which are added to those that are there."""
-    literals = list(distinct(literal for test in tests for literal in test.literals))
+    every = distinct(literal for test in tests for literal in test.literals if len(str(literal)) <= LONGEST)
+    literals = every[:_MOST_LITERALS]
     for value in (one for text in bases for literal in literals for one in shape.near(literal, text)):
         if value not in there:
             there.add(value)

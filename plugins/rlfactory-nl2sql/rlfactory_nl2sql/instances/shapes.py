@@ -5,8 +5,8 @@ and a for letters, as in ``$0,0.0``. A column has a shape if few forms come agai
 nearly all texts. Then a new text has a given form, and each of its pieces is like those at its place: letters are given
 ones, or of the same words where nearly every text has its own; numbers have a given width and range, unless the same
 few come again and again. Where all texts hold a date, a new one holds a date that exists, near the given years. Where
-no number is greater than the next, or all are less by the same, this holds as well. Where a letter checks a number,
-there are only given texts.
+no number is greater than the next, or all are less by the same, this holds as well, and so do letters that check
+numbers.
 """
 
 from __future__ import annotations
@@ -27,13 +27,17 @@ _PLAIN = re.compile(r"[^\W\d_]|[ .'&-]")  # characters of names and sentences
 _CODE = re.compile(r"[A-Z]{2,5}")
 _WILDCARDS = re.compile(r"\[[^]]*\]|[%_*?]")
 _SEPARATORS = ";,|/"
+_LIST = re.compile(r"([;,|/] ?a)(?:\1)+")
 _DAY = re.compile(r"(\d{4})[-/.]?([01]\d)(?:[-/.]?([0-3]\d)(?!\d))?(?!\d)")
 _WHOLE = slice(None)
 _MONTHS = tuple(tuple(map(str.lower, names[1:])) for names in (calendar.month_abbr, calendar.month_name))
+LONGEST = 200  # characters of a text with a shape, and of a literal
+_MOST_CHUNKS = 12  # of a literal
 _SHAPED = 0.9  # the share of texts that have a sign or digit
 _LISTED = 0.2  # the share of texts that have a separator
 _FEW = 3  # so many texts to a form, and so many items of lists to a different one
-_DATES = 5  # so many texts show that digits are dates
+_DATES = 5  # so many texts show that digits are dates, fewer if they are as long as this:
+_WHOLE_DATE = 8
 _ORDERED = 20  # so many texts show that a number is at most the next
 _MOST_RESTS = 40  # that are tried for check letters
 _FREE = 3  # digits of a number that may have any value
@@ -59,6 +63,10 @@ Step = tuple[int, int, float, float]
 """The places of a number and the next one, and the least and the most that this is greater by."""
 
 
+Word = tuple[int, int, str]
+"""How many words a piece of letters has, and the number of one of them, and itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """What the texts of a form have at one place."""
@@ -67,6 +75,7 @@ class Place:
     widths: frozenset[int]
     ends: tuple[int, int]  # the least and the greatest number; 0 for letters and signs
     open: bool  # whether there are others than the given ones
+    words: frozenset[Word]  # of letters
 
     def fits(self, piece: str) -> bool:
         if piece in self.seen:
@@ -74,7 +83,7 @@ class Place:
         if not self.open or not self.has_style(piece):
             return False
         if not piece.isdecimal():
-            return {*piece.split(".")} <= {word for one in self.seen for word in one.split(".")}
+            return {*_words(piece)} <= self.words
         if len(self.widths) == 1 and len(piece) >= _FREE:
             return len(str(int(piece))) <= len(str(self.ends[1]))
         return self.ends[0] <= int(piece) <= self.ends[1]
@@ -95,6 +104,16 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class Check:
+    """A letter that follows from the rest of a division of a number."""
+
+    letter: int  # its place
+    number: int  # likewise
+    divisor: int
+    letters: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Form:
     """The texts of one form."""
 
@@ -102,16 +121,22 @@ class Form:
     dates: tuple[Date, ...]
     years: range  # of these
     steps: tuple[Step, ...]
-    checked: bool  # whether a letter follows from a number, so that no new texts can be made
+    checks: tuple[Check, ...]
+
+    def mended(self, pieces: Sequence[str]) -> list[str]:
+        """The pieces with the letters that check the numbers."""
+        made = list(pieces)
+        for check in self.checks:
+            made[check.letter] = check.letters.get(int(pieces[check.number]) % check.divisor, made[check.letter])
+        return made
 
     def fits(self, pieces: Sequence[str]) -> bool:
-        if self.checked:
-            return False
         dated = {at for date in self.dates for at, _ in date}
         each = enumerate(zip(self.places, pieces, strict=True))
         return (
             all(_is_dated(place, piece) if at in dated else place.fits(piece) for at, (place, piece) in each)
             and all((day := _day(date, pieces)) and day.year in self.years for date in self.dates)
+            and self.mended(pieces) == list(pieces)
             and all(least <= int(pieces[at]) - int(pieces[before]) <= most for before, at, least, most in self.steps)
         )
 
@@ -155,12 +180,18 @@ class Shape:
 
         They may not fit.
         """
+        for made in self._near(literal, text):
+            pieces = _PIECES.findall(made)
+            form = self.forms.get(form_of(pieces))
+            yield "".join(form.mended(pieces)) if form is not None and form.checks else made
+
+    def _near(self, literal: str | float, text: str) -> Iterator[str]:
         yield from _with_number(text, literal)
         yield from self._on_days(text, literal)
-        written = literal if isinstance(literal, str) else f"{abs(literal):g}"
+        written = literal if isinstance(literal, str) else _digits(literal)
         chunks = [chunk for chunk in _WILDCARDS.split(written) if chunk]
         parts = [piece for chunk in chunks for piece in _PIECES.findall(chunk) if piece[0].isalnum()]
-        for chunk in dict.fromkeys([written, *chunks, *parts]):
+        for chunk in dict.fromkeys([written, *chunks, *parts][:_MOST_CHUNKS]):
             for near in _beside(chunk):
                 yield from _with_chunk(text, near)
 
@@ -179,16 +210,20 @@ class Shape:
 def shape_of(texts: Sequence[str]) -> Shape | None:
     """The shape of different texts; None if they have none, such as names and sentences."""
     by_form: dict[str, list[list[str]]] = {}
+    if any(len(text) > LONGEST for text in texts):
+        return None
     for text in texts:
         pieces = _PIECES.findall(text)
         by_form.setdefault(form_of(pieces), []).append(pieces)
     if len(texts) > 1 and all(_CODE.fullmatch(text) for text in texts):
         return Shape({form: _form(those) for form, those in by_form.items()})
-    if len(texts) < _FEW or len(by_form) > max(len(texts) // _FEW, 1):
+    kinds = {_LIST.sub(r"\1", form) for form in by_form}  # lists are alike, whatever their length
+    if len(texts) < _FEW or len(kinds) > max(len(texts) // _FEW, 1):
         return None
     if all(text.isdecimal() for text in texts):
         found = {form: _form(those) for form, those in by_form.items()}
-        return Shape(found) if len(texts) >= _DATES and all(one.dates for one in found.values()) else None
+        enough = _FEW if all(len(text) == _WHOLE_DATE for text in texts) else _DATES
+        return Shape(found) if len(texts) >= enough and all(one.dates for one in found.values()) else None
     if sum(bool(_PLAIN.sub("", text)) for text in texts) < _SHAPED * len(texts) and not _are_lists(texts):
         return None
     return Shape({form: _form(those) for form, those in by_form.items()})
@@ -219,7 +254,7 @@ def _form(texts: Sequence[Sequence[str]]) -> Form:
         tuple(date for date, _ in valid),
         range(min(years) - _YEARS, max(years) + _YEARS + 1) if years else range(0),
         tuple(step for step in steps if step[2:] != (-math.inf, math.inf)),
-        any(_checks(columns[at], columns[number]) for at in _letters(columns) for number in numbers),
+        tuple(check for at in _letters(columns) for number in numbers for check in _checks(columns, at, number)),
     )
 
 
@@ -227,20 +262,19 @@ def _letters(columns: Sequence[Sequence[str]]) -> list[int]:
     return [at for at, column in enumerate(columns) if len({*column}) > _FEW and all(map(str.isalpha, column))]
 
 
-def _checks(letters: Sequence[str], numbers: Sequence[str]) -> bool:
-    """Whether letters follow from the rest of a division of the numbers."""
-    for divisor in range(_FEW, min(_MOST_RESTS, len(letters) // 2) + 1):
+def _checks(columns: Sequence[Sequence[str]], at: int, number: int) -> Iterator[Check]:
+    for divisor in range(_FEW, min(_MOST_RESTS, len(columns[at]) // 2) + 1):
         found: dict[int, str] = {}
-        rests = ((int(number) % divisor, letter) for number, letter in zip(numbers, letters, strict=True))
+        rests = ((int(one) % divisor, letter) for one, letter in zip(columns[number], columns[at], strict=True))
         if all(found.setdefault(rest, letter) == letter for rest, letter in rests):
-            return True
-    return False
+            yield Check(at, number, divisor, found)
+            return
 
 
 def _step(column: Sequence[str], following: Sequence[str]) -> tuple[float, float]:
     """The least and the most that the following number is greater by."""
     steps = {int(other) - int(one) for one, other in zip(column, following, strict=True)}
-    if len(steps) == 1 and len(column) >= _DATES and len({*column}) > 1:
+    if len(steps) == 1 and len(column) >= _FEW and len({*column}) > 1:
         return min(steps), max(steps)
     return (0 if min(steps) >= 0 and len(column) >= _ORDERED else -math.inf), math.inf
 
@@ -252,7 +286,8 @@ def _place(columns: Sequence[Sequence[str]], at: int) -> Place:
     pointed = at > 1 and columns[at - 1][0] in {".", ","} and columns[at - 2][0].isdecimal()
     closed = len(column) >= _FEW * len(seen) or (pointed and len(widths) > 1)  # 1.5 and 1.50 are not both given
     various = bool(numbers) or (len(column) >= _OPEN and len(seen) > len(column) / 2)
-    return Place(seen, widths, (min(numbers, default=0), max(numbers, default=0)), various and not closed)
+    words = frozenset(word for piece in seen if not numbers for word in _words(piece))
+    return Place(seen, widths, (min(numbers, default=0), max(numbers, default=0)), various and not closed, words)
 
 
 def _layouts(columns: Sequence[Sequence[str]]) -> Iterator[Date]:
@@ -287,6 +322,16 @@ def _is_dated(place: Place, piece: str) -> bool:
         for names in _MONTHS
         for at, name in enumerate(names)
     )
+
+
+def _words(piece: str) -> Iterator[Word]:
+    words = piece.split(".")
+    return ((len(words), at, word) for at, word in enumerate(words))
+
+
+def _digits(number: float) -> str:
+    """Without its sign."""
+    return str(abs(number)) if isinstance(number, int) else f"{abs(number):.15g}"
 
 
 def _case(piece: str) -> str:
