@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import logging
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,10 +17,13 @@ from rlfactory_core.cache import digest
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import MissingExtraError, ToolArgumentsError, ToolError, UsageError, nearest
 from rlfactory_core.protocols import Tool, ToolSource
+from rlfactory_core.tools.mending import mended
 from rlfactory_core.types import Message, ToolSpec
 from rlfactory_core.utils.json_types import with_json_types
 from rlfactory_core.utils.text import to_text
 from rlfactory_core.utils.threads import BlockingPool
+
+_log = logging.getLogger(__name__)
 
 _INTERPRETER = "code_interpreter"  # the only tool of Qwen-Agent's own that keeps state in its instance; needs Docker
 
@@ -199,7 +203,13 @@ def _make(cls: type[Any], cfg: Mapping[str, Any]) -> Any:
 def _schema(parameters: Any, name: str) -> dict[str, Any]:
     """A JSON schema as it is, or made from the older list of ``{"name", "type", "description", "required"}``."""
     if isinstance(parameters, Mapping):
-        return dict(parameters)
+        try:
+            found = mended(parameters)
+        except UsageError as error:
+            raise UsageError(f"Qwen-Agent's tool '{name}': its parameters are no schema: {error}") from error
+        for change in found.changes:
+            _log.warning("Qwen-Agent's tool %s: parameters.%s", name, change)
+        return dict(found.schema)
     properties: dict[str, Any] = {}
     required: list[str] = []
     for row in parameters:
