@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from rlfactory_agents.keys import Key, same
+from rlfactory_agents.keys import Key
 from rlfactory_core.types import BRANCH
 
 __all__ = ["BRANCH", "CHANGED_TOOLS", "CUT_TURN", "LATE_SYSTEM", "REPEATED", "History", "fork"]
@@ -57,13 +57,16 @@ def _sums_up(row: Sequence[Key], keys: Sequence[Key]) -> bool:
 
 def _places(row: Sequence[Key], keys: Sequence[Key]) -> tuple[int, int]:
     """Where the last message that both have stands in the row and in the request, from 1; (0, 0) if there is none."""
-    for here in range(len(keys), 0, -1):
-        if keys[here - 1].role == "system":
-            continue
-        for there in range(len(row), 0, -1):
-            if same(row[there - 1], keys[here - 1]):
-                return there, here
+    last = {_plain(key): number for number, key in enumerate(row, 1) if key.role != "system"}
+    for number in range(len(keys), 0, -1):
+        if (there := last.get(_plain(keys[number - 1]))) is not None:
+            return there, number
     return 0, 0
+
+
+def _plain(key: Key) -> Key:
+    """The key without the ids of an assistant's calls, which frameworks may replace."""
+    return replace(key, ids=()) if key.role == "assistant" else key
 
 
 def _instructions(keys: Sequence[Key]) -> str:

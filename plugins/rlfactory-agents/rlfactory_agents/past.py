@@ -4,7 +4,7 @@ the history again."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rlfactory_agents.exchange import ModelRequest, RequestError
@@ -34,6 +34,7 @@ class Past:
     def __init__(self) -> None:
         self._answers: dict[str, Answered] = {}
         self._items: dict[str, Mapping[str, Any]] = {}
+        self._latest: tuple[Message, ...] = ()
 
     def keep(self, given: Mapping[str, Mapping[str, Any]], request: ModelRequest, answer: Message) -> None:
         """Remember an answer.
@@ -41,6 +42,12 @@ class Past:
         Args:
             given: what the agent got, by the ids in it: the answer itself, and its items.
         """
+        if not given:
+            return
+        # Most agents send the whole history each time: what has come before is held once.
+        known = (old if old == new else new for old, new in zip(self._latest, request.messages, strict=False))
+        self._latest = (*known, *request.messages[len(self._latest) :])
+        request = replace(request, messages=self._latest)
         self._items.update(given)
         self._answers.update(dict.fromkeys(given, Answered(request, answer)))
 
