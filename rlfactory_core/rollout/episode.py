@@ -32,7 +32,7 @@ class RolloutLimits:
 
     def no_room(self) -> Fault:
         """Of an attempt in which no token could be sampled. It masks the attempt: the policy has done nothing yet."""
-        words = f"it leaves no room for an answer: rollout.max_tokens={self.max_tokens} counts the prompt, too"
+        words = f"it leaves no room for an answer in rollout.max_tokens={self.max_tokens}, or in the server's context"
         return Fault(FaultKind.INFRA, PROMPT, words, 0)
 
 

@@ -216,7 +216,7 @@ class _Room:
 
     def _unwritten_of(self, sample: Sample) -> dict[str, str]:
         try:
-            found = unwritten(self.runtime.chat, sample.messages, self.runtime.offered(sample))
+            found = unwritten(self.runtime.chat, sample.messages, self.runtime.offered(sample)[:1])
         except ChatFormatError as error:
             raise _of_sample(sample, error) from error
         lost = next((each for each in found if not each.by_design), None)

@@ -179,7 +179,7 @@ def test_a_prompt_that_does_not_fit_gives_no_turns() -> None:
     assert sampler.params == []
     (fault,) = trajectory.faults
     assert (fault.kind, fault.source, trajectory.masked) == (FaultKind.INFRA, "prompt", True)
-    assert "rollout.max_tokens=10 counts the prompt" in fault.message
+    assert "no room for an answer in rollout.max_tokens=10" in fault.message
 
 
 def test_faults_are_kept_with_their_turn() -> None:

@@ -50,7 +50,7 @@ def payload(plugin: str | Path, folder: Path, **config: object) -> Payload:
     registry = Registry()
     registry.load(str(plugin))
     made = made_config({"plugin": str(plugin), "engine": "verl", **config})
-    return Payload.make(made, registry.fingerprints(), folder)
+    return Payload.make(made, registry.fingerprints(), folder, {"train": ["7"]})
 
 
 def test_a_configuration_is_read_back_unchanged(plugin: Path, tmp_path: Path) -> None:

@@ -119,6 +119,17 @@ def test_a_limit_that_ends_the_agent_is_nobodys_fault() -> None:
     assert (played.stop, len(played.turns), played.faults) == (StopReason.MAX_TURNS, 3, ())
 
 
+@pytest.mark.parametrize("gives_up", [True, False])
+def test_an_attempt_whose_first_request_leaves_no_room_is_masked(gives_up: bool) -> None:
+    async def agent(sample: Sample, endpoint: Endpoint) -> str:
+        with contextlib.suppress(() if gives_up else httpx.HTTPStatusError):
+            await ask(endpoint, user("Who? " * 100))
+        return "him"
+
+    played = play(FunctionAgents(agent), limits=RolloutLimits(3, 9, 100, 200))
+    assert (played.masked, [fault.source for fault in played.faults]) == (True, ["prompt"])
+
+
 def test_an_agent_that_goes_on_after_a_limit_is_ended_and_scored(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not masked and played again: that would leave out the long attempts."""
     monkeypatch.setattr(play_module, "GRACE_S", 0.05)

@@ -79,6 +79,8 @@ def prompt(which: str, split: str, as_json: bool, rest: tuple[str, ...], **optio
         return
     echo(record["text"])
     echo(f"{record['tokens']} tokens, {record['format']} format, sample '{record['sample']}'", err=True)
+    for part in record["left_out"]:
+        echo(f"warning: the model's chat template leaves out {part}", err=True)
     if record["tokens"] >= record["limit"]:
         echo(f"warning: rollout.max_tokens={record['limit']} leaves no room for a turn", err=True)
 
@@ -86,6 +88,8 @@ def prompt(which: str, split: str, as_json: bool, rest: tuple[str, ...], **optio
 def _prompt(bench: TaskBench, sample: Sample) -> dict[str, Any]:
     if bench.resources.agents is not None:
         raise UsageError("An agent of your own writes its prompts itself: see them with `rlfactory agents try`.")
+    from rlfactory_core.chat.unwritten import unwritten
+
     with needs_local():
         from rlfactory_core.engines.local.tiny.default_model import tokenizer_of
     chat = bench.runtime.with_tokenizer(tokenizer_of(bench.parts)).chat
@@ -97,6 +101,7 @@ def _prompt(bench: TaskBench, sample: Sample) -> dict[str, Any]:
         "tokens": len(ids),
         "limit": bench.config.rollout.max_tokens,
         "tools": [tool.name for tool in start.tools],
+        "left_out": [part.text for part in unwritten(chat, start.messages, start.tools)],
         "text": chat.decode(ids),
     }
 
