@@ -66,8 +66,8 @@ def has_risen(past: Past) -> bool:
     then = None if best is None else best.mean(REWARD)
     if now is None or best is None or then is None:
         return False
-    share = 0.5 if len(best.rows) == STEPS else 1.0  # a young run rises quickly anyway
-    return now - then > max(4 * past.error(REWARD, STEPS), share * abs(then))
+    share = 0.35 if len(best.rows) == STEPS else 1.0  # a young run rises quickly anyway
+    return now - then > max(3 * past.error(REWARD, STEPS), share * abs(then))
 
 
 FAULTS = {

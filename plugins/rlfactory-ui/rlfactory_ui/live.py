@@ -102,6 +102,10 @@ class LiveRun:
             if all(row.get(name) for row in rows):
                 yield f"Each of the last {_WARN_STEPS} steps had {number_label(name.split('/')[1])} faults."
 
+    def kept_warnings(self) -> list[str]:
+        """What a run that has ended has kept."""
+        return [str(text) for text in self.folder.read_summary().get("warnings") or ()]
+
     def _weights(self) -> dict[str, float]:
         """Of the rewards that the configuration names; a task's own are not known here."""
         rewards = self.config.get("rewards") or ()

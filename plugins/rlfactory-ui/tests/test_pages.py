@@ -53,6 +53,11 @@ def test_a_run_has_its_curves_and_results(browser: TestClient) -> None:
     assert "plugin: search" in seen  # the configuration
 
 
+def test_a_run_that_has_ended_shows_what_its_guard_found(browser: TestClient, folder: RunFolder) -> None:
+    folder.write_summary({**folder.read_summary(), "warnings": ["In all 60 steps reward stayed at 0."]})
+    assert "In all 60 steps reward stayed at 0." in shown(browser, "/runs/first/now")
+
+
 def test_a_run_that_goes_on_says_when_it_ends_and_warns(browser: TestClient, folder: RunFolder) -> None:
     folder.write_config({"plugin": "search", "train": {"steps": 100, "prompts_per_step": 4}})
     for step in range(61, 66):
