@@ -58,6 +58,12 @@ class MixedParts(TaskParts):
     def each(self) -> Collection[TaskParts]:
         return self.members.values()
 
+    @property
+    def top_reward(self) -> float | None:
+        """Of the task with the lowest; None if that of a task is not known."""
+        tops = [part.top_reward for part in self.members.values()]
+        return min((top for top in tops if top is not None), default=None) if None not in tops else None
+
     def _mixed(self, samples: Callable[[TaskParts], list[Sample]]) -> list[Sample]:
         return [
             replace(sample, id=f"{name}/{sample.id}", task=name)

@@ -26,6 +26,7 @@ from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.trust.labels import LabelledAnswer, read_labels, write_labels
 
 from rlfactory_core import Message, Sample, StopReason, ToolContext, Trajectory
+from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.progress import NullProgress
@@ -277,3 +278,11 @@ def test_a_run_is_scored_over_http_and_leaves_no_server(tmp_path: Path, monkeypa
     held_out = json.loads((folder.path / "summary.json").read_text())
     assert held_out["success"] == "exact_match"
     assert {"judge", "exact_match", "control/empty_catalogue/exact_match"} <= held_out["eval"]["after"].keys()
+
+
+def test_the_guard_knows_which_score_is_an_opinion_and_what_can_be_had() -> None:
+    registry = Registry()
+    registry.load("judge")
+    parts = TaskParts.make(RunConfig(plugin="judge"), registry)
+    assert parts.scorers.opinions == ("judge",)
+    assert parts.top_reward == pytest.approx(1.1)  # the truth has no weight
