@@ -75,7 +75,7 @@ def make_everything(session: nox.Session) -> Path:
     extras = {"plugins/rlfactory-search": "[dense]", "plugins/rlfactory-nl2sql": "[all]"}
     plugins = editable(*(plugin + extras.get(plugin, "") for plugin in PLUGINS))
     groups = group("test", "optional", "types", "docs", "lint", "release", "benchmarks")
-    return made(session, ENVIRONMENTS / "everything", TORCH, "-e", ".[local,lora]", *plugins, *groups)
+    return made(session, ENVIRONMENTS / "everything", TORCH, "-e", ".[local,lora,math]", *plugins, *groups)
 
 
 @nox.session

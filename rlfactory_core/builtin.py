@@ -43,6 +43,11 @@ def rlfactory_reward_scorers(register: Register) -> None:
 
 
 @hookimpl
+def rlfactory_verifiers(register: Register) -> None:
+    register("math", lazy.Lazy("rlfactory_core.rewards.maths.scorer:Math"))
+
+
+@hookimpl
 def rlfactory_chat_formats(register: Register) -> None:
     # The first whose `matches` says so is chosen: the more special before the more general.
     chat = "rlfactory_core.chat"

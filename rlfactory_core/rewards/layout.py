@@ -32,7 +32,8 @@ _ROUNDED_UNIT = re.compile(  # 3.0km is 3 km, but 3.10a is not 3.1a
 _RULES = tuple(
     (re.compile(pattern), replacement)
     for pattern, replacement in (
-        (r"\^\{([^{}]*)\}", r"^\1"),
+        (r"\^\{([-+]?(?:\d+|[a-z]))\}(?!\w)", r"^\1"),
+        (r"_\{(\d+|[a-z])\}", r"_\1"),
         (r"(?<=[\w)\]])\*\*(?=[\w(+-])", "^"),
         (r" ?\\(?:times|cdot)\b ?", "\u00d7"),
         (r"(?<![\w.,^])(\d+(?:\.\d+)?) ?[x\u00d7*·⋅] ?10 ?\^ ?([-+]?\d{1,3})(?!\d|\.\d)", r"\1e\2 "),
@@ -61,6 +62,8 @@ def laid_out(text: str) -> str:
     text = _LIST.sub(_spaced, _EUROPEAN.sub(_with_point, text))
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
+    if "\\" in text or "^{" in text:  # TeX: \frac{a}{bc} is not \frac{ab}{c}
+        text = text.replace("{", " ").replace("}", " ")
     return _MEASURED.sub(_apart, text)
 
 

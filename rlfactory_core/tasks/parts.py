@@ -96,6 +96,7 @@ class TaskParts:
         if odd:
             raise PluginError(f"Plugin '{plugin}': samples('{split}') gave a Sample whose {odd}.")
         self.task.check(samples)
+        self.scorers.check(samples)
         return samples
 
     def held_out(self, *, required: bool) -> list[Sample]:

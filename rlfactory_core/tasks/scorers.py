@@ -16,6 +16,7 @@ from rlfactory_core.rewards.layer import RewardLayer
 from rlfactory_core.rewards.scorers import ENV_REWARD
 from rlfactory_core.rewards.trl import reward_of
 from rlfactory_core.tasks.task import Task
+from rlfactory_core.types import Sample
 
 
 @runtime_checkable
@@ -106,6 +107,12 @@ class TaskScorers:
                 scorer.use_pool(served.urls, served.model)
             if isinstance(scorer, ScorerLifecycle) and key not in but:
                 await scorer.open(task)
+
+    def check(self, samples: Sequence[Sample]) -> None:
+        """Let the scorers with a method ``check`` see the samples before anything costly; raises what they raise."""
+        for scorer, _ in self.weighted.values():
+            if hasattr(scorer, "check"):
+                scorer.check(samples)
 
     async def close(self) -> None:
         """Close the scorers that have a life cycle, opened or not."""

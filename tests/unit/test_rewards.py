@@ -125,6 +125,7 @@ WRONG = paired("""
     5|-_5  5|\u2212_5  sqrt(2)|-sqrt(2)  \\frac{1}{2}|-\\frac{1}{2}  pi|-pi  \u221e|-\u221e  \u20ac5|-\u20ac5
     x_=_1|x_=_-_1  x_=_1|x_!=_1  2x_+_1|2x_-_1  ab_+_cd|ab_-_cd  3_+_4i|3_-_4i  5|5!  5'|5"  f(x)|f'(x)
     (0,_1]|[0,_1)  [0,_1]|[0,_1)  Python_3.1|Python_3.10  version_2.1|version_2.10  1000|1_00  1000|1_0000
+    \\frac{a}{bc}|\\frac{ab}{c}  x^{2y}|x^2y
     C|A,_C  C|(A,_C)  B,_D|A,_B,_D  B|A_&_B  B|A_B  B|A._B.  c|a,_c  Hepatitis_virus|Hepatitis_A_virus  Team|A_Team
     1,234|1,_234  1,2,3|123  1,2,3|1,3,2  3,14|3.14  (2,3)|(2,-3)  (2,3)|23  5km|5_cm  5km|5  15km|1_5km  20°C|20°F
     3.1a|3.10a  5pm|5am  J.K._Rowling|J.R._Rowling  Milne|A._A._Milne  D.C.|C.  1.5_\u00d7_10^3|1.5_\u00d7_10^-3
