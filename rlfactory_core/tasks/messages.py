@@ -37,6 +37,7 @@ _BESIDE = frozenset(
 )
 _BESIDE |= {"source", "timestamp", "token_count", "train", "trainable", "turn", "type", "weight"}
 """Fields about a message, which no chat template writes."""
+_KNOWN = _READ | _BESIDE | {"refusal", *_REASONING}
 _TEXTS = ("text", "input_text", "output_text")  # types of parts
 _ADJACENT = re.compile(r"['\"]\s+['\"]")  # texts without a comma between them: numpy's way to write a list
 _HALF = re.compile("[\ud800-\udfff]")
@@ -133,8 +134,9 @@ class _Conversation:
         return Message(role, content or "", reasoning=reasoning, tool_calls=calls, name=given.get("name"))
 
     def _refuse_others(self, given: Mapping[str, Any], item: Any) -> None:
-        known = _READ | _BESIDE | {"refusal", *_REASONING}
-        other = [key for key, value in given.items() if key not in known and value not in ("", [], {}, False)]
+        if given.keys() <= _KNOWN:
+            return
+        other = [key for key, value in given.items() if key not in _KNOWN and value not in ("", [], {}, False)]
         if other:
             raise self.wrong(
                 item,
