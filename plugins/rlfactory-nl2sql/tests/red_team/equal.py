@@ -108,6 +108,7 @@ _SAME: Mapping[str, Mapping[str, Sequence[str]]] = {
         "last sort key dropped": ("cheapest", "recent", "best shop"),
         "ORDER BY dropped": ("day",),
     },
+    "each sku is P-000 with other digits": {"'P-0%' to '%P-0%'": ("code",)},
     "DISTINCT with an order by what is not shown: SQL leaves open what it means": {"DISTINCT added": ("top genre",)},
 }
 

@@ -48,5 +48,5 @@ SELECT name, salary FROM person WHERE active = 0;
 
 -- code
 SELECT title FROM product WHERE sku LIKE '%0%';
-SELECT title FROM product WHERE sku < 'P-1';
+SELECT title FROM product WHERE sku <= 'P-100';
 SELECT title FROM product WHERE price < 60;
