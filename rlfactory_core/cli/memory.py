@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rlfactory_core.cli.options import JSON, REST, SETTINGS, described_run, needs_local, whole_run_options
 from rlfactory_core.cli.output import echo, echo_json
+from rlfactory_core.config.training import LoraConfig
+from rlfactory_core.engines.fitting import Estimate, Saving, fitting, steps_an_hour
 from rlfactory_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,28 +23,34 @@ _WIDTH = 16  # of the names of parts
 
 @click.command(context_settings=SETTINGS)
 @whole_run_options
+@click.option("--memory", "gib", type=click.FloatRange(min=0, min_open=True), help="GiB of a GPU that is not here.")
 @JSON
 @REST
 @click.pass_context
-def memory(ctx: click.Context, /, as_json: bool, rest: tuple[str, ...], **options: Any) -> None:
-    """Estimate the memory that a run needs, from its model's config.json; exit with 1 if it does not fit this machine.
+def memory(ctx: click.Context, /, gib: float | None, as_json: bool, rest: tuple[str, ...], **options: Any) -> None:
+    """Estimate the memory that a run needs, from its model's config.json; exit with 1 if it does not fit.
 
-    It takes the words of `rlfactory run` and loads no weights.
+    It takes the words of `rlfactory run`, loads no weights, and proposes keys that fit. For a GPU that is not here:
+    --device cuda --memory 24.
     """
+    if gib is not None and not (options["device"] or "").startswith("cuda") and options["engine"] in (None, "local"):
+        raise UsageError(f"--memory is of a GPU: add --device cuda --memory {gib:g}")
     config = described_run(options, rest)[0]
     if config.model is None:
         raise UsageError("Name the model with --model PATH. A task's own tiny model has a few million parameters.")
-    size, phases = _estimate(config, config.model)
+    sized, estimate = _estimate(config, config.model, None if gib is None else int(gib * 2**30))
+    size, phases = sized(config), estimate(config)
     fits = [phase.fits for phase in phases]
     verdict = False if False in fits else None if None in fits else True
     if as_json:
-        echo_json(_record(config, size, phases, verdict))
+        echo_json(_record(config, size, phases, verdict) | _advice_record(config, sized, estimate, verdict))
     else:
-        echo("\n".join(_lines(config, size, phases, verdict)))
+        echo("\n".join([*_lines(config, size, phases, verdict), *_advice(config, sized, estimate, verdict)]))
     ctx.exit(1 if verdict is False else 0)
 
 
-def _estimate(config: RunConfig, model: str) -> tuple[ModelSize, Sequence[MemoryPhase]]:
+def _estimate(config: RunConfig, model: str, limit: int | None) -> tuple[Callable[[RunConfig], ModelSize], Estimate]:
+    """What gives the model's size and the phases of a configuration like this one."""
     from rlfactory_core.engines.base import EngineTraits
     from rlfactory_core.plugins.declared import declared
     from rlfactory_core.plugins.registry import Registry
@@ -54,8 +63,62 @@ def _estimate(config: RunConfig, model: str) -> tuple[ModelSize, Sequence[Memory
     estimate = declared(engine, EngineTraits, f"The engine '{config.engine}'").memory
     if estimate is None:
         raise UsageError(f"The engine '{config.engine}' does not say what memory it needs.")
-    size = model_size(model, config.train.lora)
-    return size, estimate(config, size)
+    found = estimate
+    known = [] if limit is None else [limit]
+
+    @cache
+    def size_with(adapters: str) -> ModelSize:
+        return model_size(model, LoraConfig.model_validate_json(adapters) if adapters else None)
+
+    def sized(changed: RunConfig) -> ModelSize:
+        return size_with(changed.train.lora.model_dump_json() if changed.train.lora else "")
+
+    return sized, lambda changed: found(changed, sized(changed), *known)
+
+
+def _changed(config: RunConfig, keys: Sequence[Saving]) -> RunConfig:
+    for saving in keys:
+        config = saving.applied(config)
+    return config
+
+
+def _advice_record(
+    config: RunConfig, sized: Callable[[RunConfig], ModelSize], estimate: Estimate, verdict: bool | None
+) -> dict[str, Any]:
+    keys = fitting(config, estimate) if verdict is False else ()
+    own = {} if keys is None else {saving.key: saving.value for saving in keys}
+    record: dict[str, Any] = {"proposed": None if keys is None else own}
+    if keys is not None and _on_gpu(config):
+        changed = _changed(config, keys)
+        record["steps_an_hour_h100"] = round(steps_an_hour(changed, sized(changed)), 1)
+    return record
+
+
+def _advice(
+    config: RunConfig, sized: Callable[[RunConfig], ModelSize], estimate: Estimate, verdict: bool | None
+) -> Iterator[str]:
+    """Keys that fit, and how long a step takes."""
+    keys = fitting(config, estimate) if verdict is False else ()
+    if keys is None:
+        yield "No keys of ours make it fit: take a smaller model or a larger GPU."
+        return
+    changed = _changed(config, keys)
+    if keys:
+        most = max(phase.total for phase in estimate(changed)) / 2**30
+        yield f"With these keys it needs {most:.1f} GiB: {' '.join(saving.text for saving in keys)}"
+    if _on_gpu(config):
+        yield (
+            f"About {steps_an_hour(changed, sized(changed)):,.0f} steps an hour on an H100, if each trajectory has "
+            f"{changed.rollout.max_tokens:,} tokens and tools take no time. It rests on "
+            "two models (docs/benchmarks.md, On a GPU): expect half or twice as many, and fewer on a smaller GPU."
+        )
+
+
+def _on_gpu(config: RunConfig) -> bool:
+    import torch
+
+    wanted = config.device.startswith("cuda") or (config.device == "auto" and torch.cuda.is_available())
+    return config.engine == "local" and wanted
 
 
 def _record(config: RunConfig, size: ModelSize, phases: Sequence[MemoryPhase], verdict: bool | None) -> dict[str, Any]:
@@ -83,12 +146,12 @@ def _lines(config: RunConfig, size: ModelSize, phases: Sequence[MemoryPhase], ve
         yield f"\n{phase.name}"
         for part in phase.parts:
             yield f"  {part.what:<{_WIDTH}} {part.size / 2**30:8.2f}   {part.formula}"
-        limit = "" if phase.limit is None else f"   of {phase.limit / 2**30:.1f} on this machine"
+        limit = "" if phase.limit is None else f"   of {phase.limit / 2**30:.1f} that there are"
         yield f"  {'together':<{_WIDTH}} {phase.total / 2**30:8.2f}{limit}"
     yield ""
     yield {
         True: "It should fit.",
         False: "It does not fit: lower train.microbatch_tokens, rollout.slots or rollout.max_tokens, set "
         "train.gradient_checkpointing=true, or train adapters (train.lora.rank=16).",
-        None: "This machine has no GPU to compare it with.",
+        None: "This machine has no GPU to compare it with: give one with --device cuda --memory GIB.",
     }[verdict]

@@ -7,7 +7,7 @@ from dataclasses import InitVar, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.memory import MemoryPhase, ModelSize
+from rlfactory_core.engines.memory import MemoryPhase
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
@@ -62,8 +62,9 @@ class EngineTraits:
     roll_back: Callable[[RunFolder, int], int | None] | None = None
     """Deletes a run's checkpoints after a step and returns the step of the newest one left, for train.guard=rollback.
     If none would be left it deletes nothing and returns None."""
-    memory: Callable[[RunConfig, ModelSize], Sequence[MemoryPhase]] | None = None
-    """Gives what `rlfactory memory` shows of a configuration that `Engine.prepare` has not completed yet."""
+    memory: Callable[..., Sequence[MemoryPhase]] | None = None
+    """``memory(config, size, limit)`` gives what `rlfactory memory` shows of a configuration that `Engine.prepare` has
+    not completed yet: a `RunConfig`, a `ModelSize`, and the bytes of each device, if they are not this machine's."""
 
 
 @dataclass(frozen=True, slots=True)

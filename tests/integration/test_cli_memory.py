@@ -40,6 +40,26 @@ def test_a_run_that_is_too_large_does_not_fit(cli: Cli, model: Path) -> None:
     assert "It does not fit: lower train.microbatch_tokens" in done.out
 
 
+def test_keys_that_fit_a_gpu_that_is_not_here_are_proposed(cli: Cli, tmp_path: Path) -> None:
+    qwen = {"hidden_size": 1024, "num_hidden_layers": 28, "intermediate_size": 3072, "vocab_size": 151936}
+    heads = {"num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 128, "tie_word_embeddings": True}
+    pytest.importorskip("transformers").Qwen3Config(**qwen, **heads).save_pretrained(tmp_path)
+    keys = ("rollout.slots=128", "rollout.max_tokens=4096", "train.microbatch_tokens=16384", "--json")
+    command = ("memory", "--plugin", TINY_TASK, "--model", tmp_path, *keys)
+    gpu = ("--device", "cuda", "--memory", "24")
+    done = cli(*command, *gpu)
+    found = json.loads(done.out)
+    assert (done.code, found["fits"]) == (1, False)
+    proposed = found["proposed"]
+    assert proposed["train.gradient_checkpointing"] is True
+    assert found["steps_an_hour_h100"] > 0
+    again = cli(*command, *gpu, *(f"{key}={str(value).lower()}" for key, value in proposed.items()))
+    assert (again.code, json.loads(again.out)["fits"]) == (0, True)
+    assert json.loads(again.out)["proposed"] == {}
+    assert json.loads(cli(*command, *gpu[:3], "0.5").out)["proposed"] is None
+    assert "--device cuda --memory 24" in cli.refusal(*command, "--memory", "24")
+
+
 def test_what_cannot_be_estimated_is_said(cli: Cli, tmp_path: Path) -> None:
     assert "Name the model" in cli.refusal("memory", "--plugin", TINY_TASK)
     (tmp_path / "config.json").write_text("{")

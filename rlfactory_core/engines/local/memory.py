@@ -16,13 +16,15 @@ _LIBRARIES = {"cpu": 2**29, "cuda": 2**30}  # bytes that torch, transformers and
 _CAPACITY = 256  # tokens of a slot at first, which are doubled as often as needed
 
 
-def memory(config: RunConfig, size: ModelSize) -> Sequence[MemoryPhase]:
-    """One process. The cache of sampling stays while the update is made.
+def memory(config: RunConfig, size: ModelSize, limit: int | None = None) -> Sequence[MemoryPhase]:
+    """One process. The cache of sampling stays while the update is made. The device need not be there.
 
     Of bf16 weights the optimizer has a copy in fp32. The copy's gradients take the place of the weights' own when the
     backward pass is over.
     """
-    device = choose_device(config.device)
+    elsewhere = config.device.startswith("cuda") and not torch.cuda.is_available()
+    device = torch.device("cuda") if elsewhere else choose_device(config.device)
+    limit = limit if limit is not None or elsewhere else _limit(device)
     width = choose_dtype(config.dtype, device).itemsize
     half = width < 4
     held = [MemoryPart("weights", size.parameters * width, f"{size.parameters:,} parameters x {width} bytes")]
@@ -38,9 +40,9 @@ def memory(config: RunConfig, size: ModelSize) -> Sequence[MemoryPhase]:
         return MemoryPart("gradients", size.trained * each, f"{size.trained:,} trained parameters x {each} bytes")
 
     update = [*held, gradients(width), *activations(size.shape, config, width, AT_ONCE)]
-    phases = [MemoryPhase("sampling and training", update, _limit(device))]
+    phases = [MemoryPhase("sampling and training", update, limit)]
     if half:
-        phases.append(MemoryPhase("step of the optimizer", [*held, gradients(4)], _limit(device)))
+        phases.append(MemoryPhase("step of the optimizer", [*held, gradients(4)], limit))
     return phases
 
 

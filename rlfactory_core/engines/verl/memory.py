@@ -17,9 +17,9 @@ from rlfactory_core.engines.verl.config import VerlConfig
 _LIBRARIES = 2**31  # bytes that CUDA, NCCL, torch and vLLM's graphs themselves take
 
 
-def memory(config: RunConfig, size: ModelSize) -> Sequence[MemoryPhase]:
+def memory(config: RunConfig, size: ModelSize, limit: int | None = None) -> Sequence[MemoryPhase]:
     """Training and sampling on the GPU that has to do most."""
-    verl, total = VerlConfig.of(config), _gpu_memory()
+    verl, total = VerlConfig.of(config), limit or _gpu_memory()
     here = verl.gpus or max(1, torch.cuda.device_count())
     separate = verl.mode == "separate_async"
     sampling = (verl.rollout_gpus or here // 2) if separate else 0
