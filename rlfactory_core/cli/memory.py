@@ -115,10 +115,10 @@ def _advice(
 
 
 def _on_gpu(config: RunConfig) -> bool:
-    import torch
+    from rlfactory_core.engines.local.model.loading import choose_device
 
-    wanted = config.device.startswith("cuda") or (config.device == "auto" and torch.cuda.is_available())
-    return config.engine == "local" and wanted
+    there = config.device == "auto" and choose_device("auto").type == "cuda"
+    return config.engine == "local" and (there or config.device.startswith("cuda"))
 
 
 def _record(config: RunConfig, size: ModelSize, phases: Sequence[MemoryPhase], verdict: bool | None) -> dict[str, Any]:
