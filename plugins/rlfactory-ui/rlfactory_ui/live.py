@@ -15,6 +15,7 @@ from rlfactory_core.reporting.run_data import RunData, scorers
 from rlfactory_ui.metrics_file import MetricsFile, Row
 
 _RATE_STEPS = 20  # of the last steps, for the time that is left
+_GUARDED = 1000  # the last steps that the guard looks at when a page is first opened
 _WARN_STEPS = 5  # so many steps in a row before a warning
 
 
@@ -85,7 +86,7 @@ class LiveRun:
         if len(everything) < self._followed:  # the run went back to an earlier checkpoint
             self._guard = None
         if self._guard is None:
-            self._guard, self._followed = Guard(self._weights()), 0
+            self._guard, self._followed = Guard(self._weights()), max(0, len(everything) - _GUARDED)
         played = float(self._configured("prompts_per_step"))  # for the files of older versions
         for row in everything[self._followed :]:
             self._found, _ = self._guard.add({"groups": played, **row})
