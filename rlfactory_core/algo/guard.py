@@ -18,7 +18,7 @@ CUT_OFF = 0.5  # share of attempts
 MISMATCH = 0.1  # nats per token, as the KL estimate of the sampling to the training policy
 DRIFT = 20.0  # times what was usual in the run
 PROBABILITY = 0.05  # likewise the mean difference of probabilities, as verl measures it
-SLOW = ("fall", "gap")  # findings from `LONG` or more steps
+SLOW = ("fall", "gap", "tools")  # findings from `LONG` or more steps
 LIMITS = {
     "length": "at a limit of tokens. Raise rollout.max_tokens, or read whether the policy rambles.",
     "max_turns": "at the limit of turns. Raise rollout.max_turns, or read whether the policy goes in circles.",
@@ -75,6 +75,7 @@ class Guard:
         found += [*apart, *gaps(past, [each for each in self.pairs if each[1] not in fallen])]
         found += [*_alike(past, self._share_of_top()), *_limits(past), *_mismatch(past)]
         found += [finding for change in CHANGES for finding in change.found(past)]
+        found = list({(each.name, each.subject): each for each in found}.values())
         new = [each for each in found if past.steps - self._said.get((each.name, each.subject), -QUIET) >= QUIET]
         self._said |= {(each.name, each.subject): past.steps for each in found}
         return found, new

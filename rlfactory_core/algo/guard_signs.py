@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
-from rlfactory_core.algo.guard_past import REWARD, STEPS, Past, Window
+from rlfactory_core.algo.guard_past import LONG, REWARD, STEPS, Past, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,12 @@ class Change:
     below: float = float("inf")  # it is fine from here on
     forgiven: bool = False  # it is fine if the reward has risen
     grows_with: str = ""  # it may grow as much as this metric
+    steps: int = STEPS  # all of which have to show it
 
     def found(self, past: Past) -> Iterator[Finding]:
-        now, best = past.window(), past.reference()
+        now, best = past.window(self.steps), past.reference()
         values, then = now.values(self.metric), None if best is None else best.median(self.metric)
-        if best is None or then is None or len(values) < STEPS:
+        if best is None or then is None or len(values) < self.steps:
             return
         then, least = then * self._growth(now, best), self.least
         if self.few_least:
@@ -49,7 +50,7 @@ class Change:
             least = self.few_least if usual is None else least
         beyond = all(self._beyond(value, then, least) for value in values)
         if beyond and not (self.forgiven and has_risen(past)):
-            yield Finding(self.name, self.words.format(now=median(values), then=then), self.metric)
+            yield Finding(self.name, self.words.format(now=median(values), then=then), self.metric, self.steps)
 
     def _growth(self, now: Window, best: Window) -> float:
         after, before = now.mean(self.grows_with), best.mean(self.grows_with)
@@ -124,14 +125,18 @@ CHANGES: tuple[Change, ...] = (
         "An attempt takes {now:.1f} turns; when the reward was best, it took {then:.1f}. Bound them with "
         "rollout.max_turns.",
     ),
-    Change(
-        "tools",
-        "tool_calls",
-        0.2,
-        0.3,
-        "The policy has stopped using its tools: {now:.2f} calls per attempt; when the reward was best, {then:.2f}. "
-        "See whether the tools fail, or whether the reward can be had without them.",
-        below=0.5,
+    *(
+        Change(
+            "tools",
+            "tool_calls",
+            factor,
+            0.3,
+            "The policy has stopped using its tools: {now:.2f} calls per attempt; when the reward was best, "
+            "{then:.2f}. See whether the tools fail, or whether the reward can be had without them.",
+            below=0.5,
+            steps=steps,
+        )
+        for factor, steps in ((0.07, STEPS), (0.2, LONG))  # a policy that calls a little may be about to recover
     ),
     Change(
         "long",

@@ -56,6 +56,12 @@ def test_one_bad_step_is_no_finding_and_a_young_run_has_none() -> None:
     assert names({"entropy": 0.0}, steps=4, before=0) == []
 
 
+@pytest.mark.parametrize("calls", [[1.5] * 6 + [0.2] * 8 + [1.5] * 6, [12.0] * 8 + [1.2] * 20, [0.0] * 8 + [1.5] * 20])
+def test_a_run_that_recovers_has_not_stopped_to_use_its_tools(calls: list[float]) -> None:
+    assert shown([{**GOOD, "tool_calls": each} for each in calls], WEIGHTS) == {}
+    assert "tools" in shown([{**GOOD, "tool_calls": each} for each in [1.5] * 6 + [0.2] * 12], WEIGHTS)
+
+
 def test_a_task_without_tools_does_not_lose_them() -> None:
     rows = [{**GOOD, "tool_calls": 0.0}] * 10
     assert findings(rows, {}) == []
