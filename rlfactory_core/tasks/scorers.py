@@ -109,10 +109,10 @@ class TaskScorers:
                 await scorer.open(task)
 
     def check(self, samples: Sequence[Sample]) -> None:
-        """Let the scorers with a method ``check`` see the samples before anything costly; raises what they raise."""
+        """Let the scorers with a method ``check_samples`` see them before anything costly; raises what they raise."""
         for scorer, _ in self.weighted.values():
-            if hasattr(scorer, "check"):
-                scorer.check(samples)
+            if hasattr(scorer, "check_samples"):
+                scorer.check_samples(samples)
 
     async def close(self) -> None:
         """Close the scorers that have a life cycle, opened or not."""

@@ -80,7 +80,7 @@ def test_the_reward_reads_the_answer_and_whole_solutions_as_gold(caplog: pytest.
         Sample("b", (), answer="It is\n#### 2"),
     ]
     with caplog.at_level(logging.WARNING):
-        reward.check(samples)
+        reward.check_samples(samples)
     assert [record.getMessage()[:44] for record in caplog.records] == ["math: 1 of 2 different gold answers cannot b"]
 
     async def work() -> list[bool | None]:

@@ -48,7 +48,7 @@ class Math:
         self._processes, self._cpu_s = processes, cpu_s
         self._comparers: Comparers | None = None
 
-    def check(self, samples: Sequence[Sample]) -> None:
+    def check_samples(self, samples: Sequence[Sample]) -> None:
         """Warn if gold answers cannot be read as mathematics; only equal texts are right then."""
         golds = list(dict.fromkeys(_golds(sample) for sample in samples[:_CHECKED]))
         unread = [each for each in golds if not any(map(is_parsable, each))]
