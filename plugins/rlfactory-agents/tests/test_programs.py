@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 from agent_plays import LONG_S, SAMPLE, play
+from click.testing import CliRunner
 from conversations import CHAT, LIMITS, RecordingSampler, episode
 from process_tree import is_running
+from rlfactory_agents.command import agents
 from rlfactory_agents.play import play_agent
 from rlfactory_agents.player import Player
 from rlfactory_agents.program import MAX_OUTPUT, ProgramAgents
 from rlfactory_agents.samples import read_output
 from rlfactory_agents.server import Gateway
+from rlfactory_devkit.tokenizers import tiny_tokenizer
 
 from rlfactory_core.config.sections import AgentConfig
 from rlfactory_core.errors import ConfigError
@@ -240,3 +243,21 @@ def test_a_fault_shows_the_last_lines_of_standard_error(tmp_path: Path) -> None:
     )
     silent = play(program(tmp_path, 'ask("?"); sys.stderr.write("no town")')).faults[0]
     assert silent.message == "it ended without an answer: no town"
+
+
+def test_trying_an_agent_with_the_template_of_a_model(tmp_path: Path) -> None:
+    """The command shows the template's text, and ends with what had no effect in the requests."""
+    tiny_tokenizer("qwen3").save_pretrained(tmp_path / "model")
+    code = """
+        url, key = os.environ["OPENAI_BASE_URL"], os.environ["OPENAI_API_KEY"]
+        body = {"messages": [{"role": "user", "content": json.load(sys.stdin)["prompt"]}], "seed": 3}
+        headers = {"authorization": "Bearer " + key}
+        request = urllib.request.Request(url + "/chat/completions", json.dumps(body).encode(), headers)
+        print(json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"])
+        """
+    program(tmp_path, code)
+    (tmp_path / "train.jsonl").write_text(json.dumps({"prompt": "Who?", "answer": "him"}))
+    asked = ["try", "--agent", f"{sys.executable} {tmp_path / 'agent.py'}", "--data", str(tmp_path / "train.jsonl")]
+    done = CliRunner().invoke(agents, [*asked, "data.columns.answer=answer", "--model", str(tmp_path / "model")])
+    assert "<|im_start|>assistant" in done.output
+    assert done.output.endswith("No faults.\nWithout effect in the requests: seed (1).\n")
