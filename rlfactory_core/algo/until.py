@@ -40,6 +40,7 @@ class Until:
     attempts: int = 1
     _best: dict[str, float] = field(default_factory=dict)
     _waited: int = 0  # evaluations since one of the metrics had a new best
+    _top: float = -inf  # the best greedy success so far
 
     def passes(self, step: int) -> list[EvalPass]:
         """Those of the evaluation after a step: greedy, and at temperature 1 if a goal needs it."""
@@ -70,13 +71,21 @@ class Until:
         best = ", ".join(f"{name} {value:.3f}" for name, value in self._best.items())
         return Ended("patience", f"no better held-out result in {self._waited} evaluations (best: {best})")
 
+    def is_best(self, found: Mapping[str, float]) -> bool:
+        """Whether an evaluation has the best greedy success so far; of equal ones it is the first."""
+        success = found.get(self.success, -inf)
+        if too_many(found.get("masked", 0), found.get("samples", 0)) or not success > self._top:
+            return False
+        self._top = success
+        return True
+
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"best": dict(self._best), "waited": self._waited, "ends": self._ends}
+        return {"best": dict(self._best), "waited": self._waited, "top": self._top, "ends": self._ends}
 
     def load(self, state: Mapping[str, Any]) -> bool:
         """Go on from a checkpoint's state; returns whether goals and patience are still those of that run."""
-        self._best, self._waited = dict(state["best"]), state["waited"]
+        self._best, self._waited, self._top = dict(state["best"]), state["waited"], state.get("top", -inf)
         return bool(state["ends"] == self._ends)
 
     @property

@@ -84,7 +84,10 @@ def test_a_killed_run_resumes_to_the_same_metrics(cli: Cli, tmp_path: Path, kill
     assert repeatable(killed) == repeatable(whole)
     for part in ("eval", "sampled_tokens", "trained_tokens", "faults", "steps"):
         assert summary(killed)[part] == summary(whole)[part]
-    assert checkpoints(killed) == checkpoints(whole) == ["latest", "step-10", "step-8"]
+    assert checkpoints(killed) == checkpoints(whole)
+    assert {"latest", "step-10", "step-8"} <= {
+        *checkpoints(whole)
+    }  # beside the best of its evaluations, if it has some
     last = [(run / "checkpoints" / "latest" / "model.safetensors").read_bytes() for run in (whole, killed)]
     assert last[0] == last[1]
 

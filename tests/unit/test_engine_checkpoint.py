@@ -16,6 +16,7 @@ import torch
 from tiny_models import make_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
+from rlfactory_core.algo.until import Until
 from rlfactory_core.engines.exports import Origin
 from rlfactory_core.engines.local.model.loading import load_pretrained
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
@@ -26,6 +27,8 @@ from rlfactory_core.engines.local.training.checkpoint import (
     TrainerState,
     checkpoints,
     load_state,
+    mark_best,
+    roll_back,
     save_checkpoint,
     write_model,
 )
@@ -50,7 +53,8 @@ def state(step: int) -> TrainerState:
 
 def files(folder: Path) -> set[str]:
     found = {path.name for path in folder.iterdir() if path.name != STATES}
-    assert {path.stem for path in (folder / STATES).iterdir()} == found - {"latest"}  # a state for each, and no other
+    states = {path.stem for path in (folder / STATES).iterdir()}
+    assert states == found - {"latest", "best"}  # one for each checkpoint
     return found
 
 
@@ -80,6 +84,23 @@ def test_old_checkpoints_go_and_latest_moves(tmp_path: Path, model: Any, tokeniz
     assert files(tmp_path) == {"step-10", "step-100", "latest"}
     assert (tmp_path / "latest").readlink() == Path("step-100")
     assert checkpoints(tmp_path)[0].name == "step-100"  # by number, not by name
+
+
+def test_the_best_is_kept_beside_the_newest(tmp_path: Path, model: Any, tokenizer: Any) -> None:
+    until = Until({}, 0, "success")
+    for step, success in ((1, 0.2), (2, 0.6), (3, 0.6), (4, 0.5)):
+        save_checkpoint(tmp_path, model, tokenizer, state(step), keep=1)
+        if until.is_best({"success": success, "samples": 8}):
+            mark_best(tmp_path, step, keep=1)
+    assert files(tmp_path) - {"best"} == {"step-2", "step-4", "latest"}
+    assert (tmp_path / "best").readlink() == Path("step-2")
+    resumed = Until({}, 0, "success")
+    resumed.load(until.state())
+    assert not resumed.is_best({"success": 0.6, "samples": 8})
+    assert resumed.is_best({"success": 0.7, "samples": 8})
+    assert roll_back(tmp_path, 1) is None
+    assert roll_back(tmp_path, 2) == 2
+    assert (tmp_path / "best").exists()
 
 
 def test_the_same_step_can_be_saved_again(tmp_path: Path, model: Any, tokenizer: Any) -> None:

@@ -33,10 +33,12 @@ from rlfactory_core.engines.local.model.pack import common_prefix
 from rlfactory_core.engines.local.model.policy import Policy
 from rlfactory_core.engines.local.tiny.default_model import OwnModel
 from rlfactory_core.engines.local.training.checkpoint import (
+    BEST,
     LATEST,
     TrainerState,
     checkpoints,
     load_state,
+    mark_best,
     save_checkpoint,
 )
 from rlfactory_core.engines.local.training.critic import Critic, Discounts
@@ -199,10 +201,14 @@ class LocalRun:
             keep = checkpoint.keep + (guard == "rollback")  # the one of the stop is of no use then
             save_checkpoint(folder, self.policy.model, tokenizer, state, keep=keep, origin=origin, beside=beside)
 
+        def best(step: int) -> None:
+            mark_best(self.run.folder.checkpoints, step, keep=checkpoint.keep + (guard == "rollback"))
+            progress.say(f"step {step} has the best held-out result so far: {self.run.folder.checkpoints / BEST}")
+
         self.run.stop.armed = True
         progress.stage("train", last, "step")
         progress.advance(first - 1)
-        trainer = self.trainer(learner, Observer(progress, on_step, save))
+        trainer = self.trainer(learner, Observer(progress, on_step, save, best))
         if self.start.state is not None and self.start.state.loop:
             trainer.load(self.start.state.loop)
         pending = self.start.state.pending if self.start.state else ()
@@ -210,7 +216,8 @@ class LocalRun:
         if outcome.ended.by != "steps":
             progress.say(f"training ended: {outcome.ended.text}")
         step = outcome.step
-        if self.recorder is not None and step >= first and (not checkpoint.every or step % checkpoint.every):
+        saved = outcome.evaluation.best or (checkpoint.every and step % checkpoint.every == 0)
+        if self.recorder is not None and step >= first and not saved:
             await self.compute.run(lambda: save(step, outcome.pending))
         return outcome
 

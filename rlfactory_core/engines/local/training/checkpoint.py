@@ -24,6 +24,7 @@ from rlfactory_core.reporting.folder import replace_link
 
 STATES = "resume"  # the folder of the trainer's states
 LATEST = "latest"
+BEST = "best"  # a link to the checkpoint with the best held-out result of the evaluations between steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,21 @@ def save_checkpoint(
             f"The checkpoint of step {state.step} could not be written to {folder}: {error}. Earlier checkpoints are "
             "intact. Make room (or lower checkpoint.keep) and go on with --resume."
         ) from error
-    for old in checkpoints(folder)[keep:]:
-        _remove(old)
+    _prune(folder, keep)
     return final
+
+
+def mark_best(folder: Path, step: int, *, keep: int) -> None:
+    """Point ``best`` at the checkpoint of a step, which is kept beside the newest ``keep``."""
+    replace_link(folder / BEST, f"step-{step}")
+    _prune(folder, keep)
+
+
+def _prune(folder: Path, keep: int) -> None:
+    best = (folder / BEST).resolve() if (folder / BEST).is_symlink() else None
+    for old in checkpoints(folder)[keep:]:
+        if old.resolve() != best:
+            _remove(old)
 
 
 def write_model(
@@ -116,6 +129,8 @@ def roll_back(folder: Path, step: int) -> int | None:
     replace_link(folder / LATEST, good[0].name)
     for later in found[: -len(good)]:
         _remove(later)
+    if (folder / BEST).is_symlink() and not (folder / BEST).exists():
+        (folder / BEST).unlink()
     return int(good[0].name.removeprefix("step-"))
 
 

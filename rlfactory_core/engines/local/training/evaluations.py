@@ -15,7 +15,7 @@ from rlfactory_core.types import Group
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One evaluation, perhaps of no pass; all processes have the same ``ended``.
+    """One evaluation, perhaps of no pass; all processes have the same ``ended`` and ``best``.
 
     Args:
         groups: those of all processes by the pass's prefix, on rank 0; empty lists on the others.
@@ -25,6 +25,7 @@ class Evaluation:
     groups: Mapping[str, Sequence[Group]] = field(default_factory=dict)
     metrics: Mapping[str, float] = field(default_factory=dict)
     ended: Ended | None = None
+    best: bool = False  # the best so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ class Evaluations:
             share = await self.rollouts.evaluate(how)
             groups[how.prefix] = [group for part in await self.compute.gather(share) for group in part]
             found |= summarise(groups[how.prefix], success=self.rollouts.runtime.success).flat(how.prefix)
+        best = await self.compute.broadcast(self.until.is_best(found))
         ended = await self.compute.broadcast(self.until.check(step, found))
         metrics = eval_metrics(groups[""])
         metrics |= {f"eval/{name}": found[name] for name in self.until.goals if name in found}
-        return Evaluation(groups, metrics, ended)
+        return Evaluation(groups, metrics, ended, best)

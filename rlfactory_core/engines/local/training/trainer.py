@@ -75,6 +75,7 @@ class Observer:
     progress: Progress
     on_step: Callable[[StepResult], None]
     save: Callable[[int, Sequence[int]], None]  # steps done, and `TrainerState.pending`
+    best: Callable[[int], None] = lambda _step: None  # this step is saved, and has the best held-out result so far
 
 
 @dataclass(slots=True)
@@ -335,9 +336,11 @@ class Trainer:
 
     async def _save_or_stop(self, step: int, pending: Sequence[int]) -> None:
         stop = await self.compute.any(self.stop.requested)
-        every = self.config.checkpoint.every
-        if stop or (every and step % every == 0):
+        every, best = self.config.checkpoint.every, self._evaluation.best
+        if stop or best or (every and step % every == 0):
             await self._save(step, pending)
+        if best and self.compute.workers.first:
+            await self.compute.run(lambda: self.observer.best(step))
         if stop:
             await self._stop(f"Stopped after step {step}, which is saved.")
 
