@@ -14,8 +14,8 @@ __all__ = ["BRANCH", "CHANGED_TOOLS", "CUT_TURN", "LATE_SYSTEM", "REPEATED", "Hi
 REPEATED = "repeated_prompt"  # the same prompt again: a second attempt, or one of several answers
 CHANGED_TOOLS = "changed_tools"
 CUT_TURN = "cut_turn"  # the last answer has no end, because max_tokens cut it
-FRESH_PROMPT = "fresh_prompt"  # another question to the same assistant: its instructions and tools are those of a row
-SUBAGENT = "subagent"  # another assistant: other instructions, or another question with other tools
+FRESH_PROMPT = "fresh_prompt"  # another question, with the instructions and tools of the first row
+SUBAGENT = "subagent"  # a conversation with other instructions, or another question with other tools
 COMPACTED = "compacted"  # fewer messages stand for a part of the history
 LATE_SYSTEM = "late_system"  # a system message after an answer, which the template writes in a whole conversation only
 EDITED_HISTORY = "edited_history"  # messages were changed, or put between others
@@ -30,11 +30,15 @@ class History:
 
 
 def fork(rows: Sequence[History], keys: Sequence[Key], offered: str) -> str:
-    """The reason of a request that continues no row, of which there is at least one."""
+    """The reason of a request that continues no row.
+
+    Args:
+        rows: the first one is that of the attempt's first request.
+    """
     kin = [row for row in rows if _kin(_instructions(row.keys), _instructions(keys))]
     if not kin:
         return SUBAGENT
-    fresh = FRESH_PROMPT if any(row.offered == offered for row in kin) else SUBAGENT
+    fresh = FRESH_PROMPT if rows[0] in kin and rows[0].offered == offered else SUBAGENT
     if not any(key.role == "assistant" for key in keys):
         return COMPACTED if any(_sums_up(row.keys, keys) for row in kin) else fresh
     there, here = max(_places(row.keys, keys) for row in kin)

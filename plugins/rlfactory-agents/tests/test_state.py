@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from agent_conversations import Asked, user
+from agent_conversations import Asked, system, user
 from agent_server import (
     ANTHROPIC_TOOL,
     CHAT_PATH,
@@ -123,6 +123,16 @@ def test_a_turn_ends_at_a_stop_text() -> None:
     asyncio.run(play())
 
 
+def test_each_conversation_of_a_subagent_is_named_so() -> None:
+    async def play() -> None:
+        asked = Asked(lambda number: "him")
+        for instructions, question in (("Lead.", "Who?"), ("Count.", "a"), ("Count.", "b"), ("Lead.", "Where?")):
+            await asked.ask(system(instructions), user(question))
+        assert asked.forks == ["", "subagent", "subagent", "fresh_prompt"]
+
+    asyncio.run(play())
+
+
 U = [user("?")]
 REFUSED = [
     (CHAT_PATH, {"messages": U, "functions": [{"name": "count"}]}, "older form of tools"),
@@ -176,7 +186,7 @@ def test_what_the_model_would_not_see_is_refused(path: str, body: Any, words: st
 def test_what_has_no_effect_is_counted(path: str, body: Any) -> None:
     async def play() -> None:
         async with served("him") as made:
-            assert (await made.post(path, {**body, "user": "ann", "metadata": {}, "stop": None})).is_success
+            assert (await made.post(path, {**body, "user": "ann", "logit_bias": {}, "stop": None})).is_success
             expected = set(body) - NOT_COUNTED or {ALIASES[list(body)[-1]]}
             assert made.conversation.overridden == dict.fromkeys(expected, 1)
 

@@ -45,14 +45,14 @@ class Fields:
         """
         found = []
         for name, value in body.items():
-            if name in self.taken or name in self.idle or value is None:
+            if name in self.taken or name in self.idle or value in (None, "", [], {}):
                 continue
             if name in self.neutral and value == self.neutral[name]:
                 continue
-            if name in self.refused and value not in (False, "", [], {}):
-                raise RequestError(f"{name} is not supported here: {self.refused[name]}", code="unsupported_field")
-            if name in self.refused or (name not in self.counted and value in ("", [], {})):
+            if name in self.refused and value is False:
                 continue
+            if name in self.refused:
+                raise RequestError(f"{name} is not supported here: {self.refused[name]}", code="unsupported_field")
             if name not in self.counted and (_CARRIES.search(name) or _is_conversation(value)):
                 raise RequestError(
                     f"{name} is not known here, and may say what the model is to read. Leave it out, and send the "
