@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from process_tree import is_gone, parent
+from rlfactory_nl2sql.connection import QueryLimits
+from rlfactory_nl2sql.databases.reference import parse_reference
+from rlfactory_nl2sql.verification.jobs import QueryJob
+from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.process import Request, Worker
 from rlfactory_nl2sql.verification.worker import Access, message
 
@@ -78,7 +85,7 @@ def test_missing_guards_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> 
             with its, end:
                 its.sendall(message("started", {"files": "this kernel has no Landlock"}) + message("done", 5))
                 worker = Worker(ours, lifeline, Access(), lambda _: None, lambda *_: None, lambda: None)
-                request = Request(b"", b"", 60.0, 0.0, "", False, asyncio.get_running_loop().create_future())
+                request = Request(b"", b"", 60.0, 0.0, "", False, False, asyncio.get_running_loop().create_future())
                 worker.run(request)
                 assert await request.answer == 5
                 worker.close()
@@ -86,3 +93,42 @@ def test_missing_guards_are_warned_of_once(caplog: pytest.LogCaptureFixture) -> 
     with caplog.at_level(logging.WARNING):
         asyncio.run(play())
     assert caplog.text.count("without some guards: files (this kernel has no Landlock)") == 1
+
+
+def test_a_query_that_works_for_long_brings_another_worker(tmp_path: Path) -> None:
+    path = tmp_path / "empty.sqlite"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE t (a)")
+    endless = "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT count(*) FROM r"
+
+    async def work() -> None:
+        pool, ref = WorkerPool(workers=1, most=2), parse_reference(str(path))
+        working = asyncio.ensure_future(pool.run(QueryJob(ref, endless, QueryLimits(seconds=10.0)), 10))
+        found = await pool.run(QueryJob(ref, "SELECT 1"), 30)
+        assert (found.rows, working.done()) == (((1,),), False)
+        working.cancel()
+        await asyncio.wait((working,))
+        await pool.close()
+
+    asyncio.run(work())
+
+
+def test_surplus_workers_start_one_after_the_other_and_more_slowly_where_a_start_takes_long() -> None:
+    @dataclass(eq=False)
+    class Started:
+        began: float
+        started_at: float | None
+        slow_from: float = 0.0
+
+    async def work() -> list[bool]:
+        pool, seen = WorkerPool(workers=1, most=9), []
+        workers = pool._here(0)
+        now = workers.loop.time()
+        for newest in (Started(now, None), Started(now - 1.0, now), Started(now - 1.0, now - 0.9)):
+            workers._known = dict.fromkeys((Started(0.0, 1.0), newest))  # type: ignore[arg-type]
+            seen.append(workers._may_start())
+        workers._known.clear()
+        await pool.close()
+        return seen
+
+    assert asyncio.run(work()) == [False, False, True]

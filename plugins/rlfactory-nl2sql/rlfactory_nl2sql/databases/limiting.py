@@ -15,40 +15,52 @@ _NUMBER_BYTES = 8
 _TEXTS, _NUMBERS = frozenset({str, bytes}), frozenset({int, float, bool, type(None)})
 _FIRST_ROWS, _MOST_ROWS = 16, 256  # rows that are read before the limits are checked again
 SLOW = 0.05  # share of its seconds after which a query is slow
-LATEST = 3.0  # times its seconds after which it is late all the same
+STEP = 500  # instructions of SQLite's machine between two checks: about 5 microseconds
+INSTRUCTIONS = 50_000_000  # of SQLite's machine that count as a second; usual machines need half of one
 _PATIENCE = 5.0  # seconds: a busy machine takes long to stop a query, and a connection that is aborted must be reopened
 
 
 class Deadline:
-    """The end of a query that runs in this thread.
+    """The end of a query that runs in this thread, and that calls `over` after every `STEP` instructions.
 
-    It is late when its seconds are over and it has had a share of them in CPU time. So a busy machine does not fail a
-    query that needs little of its time; one that waits for something else than the CPU ends after `LATEST` times them.
+    What counts is the work done: it is late when its instructions are as many as its seconds allow. So the same query
+    has the same verdict on a busy machine. The clock is a backstop: it is also late when its seconds are over and it
+    has had a share of them in CPU time, or after ``limits.patience`` times its seconds, for one that waits.
+
+    Args:
+        on_slow: called when it has done `SLOW` of the work that it may do.
     """
 
-    def __init__(self, limits: QueryLimits) -> None:
-        self._share, seconds = limits.cpu_share, limits.seconds
-        self._sure, self._cpu = self._share * seconds, time.thread_time()
+    def __init__(self, limits: QueryLimits, on_slow: Callable[[], None] = lambda: None) -> None:
+        self._limits, self._on_slow, self._calls = limits, on_slow, 0
+        self._most = limits.seconds * INSTRUCTIONS / STEP
+        self._next = SLOW * self._most  # calls after which something is to be done
+        self._sure, self._cpu = limits.cpu_share * limits.seconds, time.thread_time()
         self._began = time.monotonic()
-        self._seconds = seconds
         self._look = self._began + self._sure  # it cannot have had more CPU time than time
 
     def over(self) -> bool:
         """Whether it is late."""
+        self._calls += 1
+        if self._calls >= self._next:
+            if self._calls >= self._most:
+                return True
+            self._next = self._most
+            self._on_slow()
         now = time.monotonic()
         if now < self._look:
             return False
         missing = self._sure - (time.thread_time() - self._cpu)
         if missing > 0:
             self._look = now + missing
-            return now - self._began >= LATEST * self._seconds
-        self._look = self._began + self._seconds
+            return now - self._began >= self._limits.patience * self._limits.seconds
+        self._look = self._began + self._limits.seconds
         return now >= self._look
 
     @property
     def used(self) -> float:
         """The seconds that count."""
-        return min(time.monotonic() - self._began, (time.thread_time() - self._cpu) / self._share)
+        return max(time.thread_time() - self._cpu, self._calls * STEP / INSTRUCTIONS)
 
 
 @contextlib.contextmanager

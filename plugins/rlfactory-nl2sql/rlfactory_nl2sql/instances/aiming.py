@@ -11,18 +11,20 @@ from __future__ import annotations
 import math
 import random
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice, product
 from typing import Any
 
+from rlfactory_nl2sql.checks.scopes import Origin
 from rlfactory_nl2sql.checks.thresholds import Threshold
 from rlfactory_nl2sql.connection import Row
 from rlfactory_nl2sql.instances.conditions import Conditions
 from rlfactory_nl2sql.instances.domains import Kind
-from rlfactory_nl2sql.instances.links import Link, Part
+from rlfactory_nl2sql.instances.links import Part
+from rlfactory_nl2sql.instances.variants import Variants
 from rlfactory_nl2sql.instances.workshop import Place, Workshop, refer
 
 _MOST = 1_300  # rows that are added to an instance
@@ -31,6 +33,7 @@ _TRIED = 8  # rows that are tried as models of a group
 _VARIANTS = 20  # rows of a group that fail a condition, or meet it at its edge
 _REPEATED = 4  # groups that are made again with a change in what identifies them
 _BATCHES = 12  # of copies, until a group has its size
+_MOST_MET = 320  # likewise, for another threshold
 _SINGLE = 60  # rows of a group by which an average or a share is set
 _NEAR = 1e-9
 # By number in each eight: the sides of the threshold on which there are groups. Others are left as they are.
@@ -83,9 +86,10 @@ class Aiming:
 
     def __init__(self, shop: Workshop, thresholds: Sequence[Threshold], conditions: Conditions, number: int) -> None:
         self._shop, self._rng, self._thresholds = shop, shop.rng, thresholds
-        self._conditions, self._number = conditions, number
-        self._left = _MOST
+        self._number, self._left = number, _MOST
         self._models = {name: list(rows.values()) for name, rows in shop.rows.items()}
+        keys = [one for threshold in thresholds for one in threshold.keys if one is not None]
+        self._variants = Variants(shop, self._models, conditions, keys, number)
 
     def groups(self, threshold: Threshold) -> None:
         """Make the groups for one threshold, as far as they can be measured and there is room for them."""
@@ -103,7 +107,7 @@ class Aiming:
         group = self._begun(threshold)
         if group is None:
             return
-        for row in islice(self._variants(group.table, group.model, group.held, failing=not above), _VARIANTS):
+        for row in islice(self._variants.of(group.table, group.model, group.held, failing=not above), _VARIANTS):
             self._add(group, row)
         for other in self._thresholds:
             if other is not threshold and other.keys == threshold.keys:
@@ -161,9 +165,18 @@ class Aiming:
         if not group.threshold.fixed:
             others = (partial(shop.copied, table, other, {}) for other in self._rng.sample(models, min(len(models), 4)))
             group.downs = [maker for maker in others if (self._trial(group, maker) or 0) < 0]
+
+        def anew(origin: Origin) -> list[Any] | None:
+            row = varied()
+            return shop.renewed(table, row, origin) if row is not None else None
+
         if group.threshold.monotone:
-            ways = ([like(group.model), varied], *([one] for one in self._renewing(group, group.threshold)))
-            group.ups = next((makers for makers in ways if (self._trial(group, makers[0]) or 0) > 0), [])
+            arguments = group.threshold.arguments
+            renewing: list[list[Maker]] = [
+                [partial(shop.renewed, table, group.model, one), partial(anew, one)] for one in arguments
+            ]
+            plain: list[Maker] = [like(group.model), varied]
+            group.ups = next((makers for makers in (plain, *renewing) if (self._trial(group, makers[0]) or 0) > 0), [])
             return
         for other in (group.model, *self._rng.sample(models, min(len(models), 2 * _TRIED))):
             step = self._trial(group, like(other))
@@ -173,11 +186,6 @@ class Aiming:
                 self._add(group, like(other)())
             if len(group.ups) > 1 and len(group.downs) > 1:
                 return
-
-    def _renewing(self, group: Group, threshold: Threshold) -> list[Maker]:
-        """Copies of the model with another value in a column that the threshold aggregates, for COUNT(DISTINCT)."""
-        table, model = group.table, group.model
-        return [partial(self._shop.renewed, table, model, origin) for origin in threshold.arguments]
 
     def _trial(self, group: Group, maker: Maker) -> float | None:
         before = self._measured(group)
@@ -208,11 +216,19 @@ class Aiming:
 
     def _meet(self, group: Group, other: Threshold) -> None:
         """Add rows until another threshold of the same groups is met."""
-        makers = [*group.ups, *self._renewing(group, other)]
-        for at in range(_SINGLE):
-            if _over(self._measured(group, other), other):
-                return
-            self._add(group, makers[at % len(makers)]())
+        shop, table, keep = self._shop, group.table, {at: group.model[at] for at in group.held}
+        makers: list[Maker] = [partial(shop.copied, table, group.model, keep)]
+        makers += [partial(shop.renewed, table, group.model, origin) for origin in other.arguments]
+        for maker in makers:
+            before = self._measured(group, other)
+            for _ in range(_MOST_MET):
+                if _over(before, other):
+                    return
+                self._add(group, maker())
+                now = self._measured(group, other)
+                if now == before:
+                    break
+                before = now
 
     def _climb(self, group: Group, *, above: bool) -> bool:
         """Bring the group to the last measure below the threshold, or the first one above it."""
@@ -350,7 +366,7 @@ class Aiming:
         shop = self._shop
         for link in (link for link in shop.parts[group.table].links if {*link.places} & group.held):
             target = shop.target(link, group.model)
-            for row in islice(self._variants(link.target, target, set(), failing=True), _REPEATED) if target else ():
+            for row in islice(self._variants.of(link.target, target, set(), failing=True), _REPEATED) if target else ():
                 if len(group.rows) > self._left:
                     return
                 shop.add(link.target, row)
@@ -362,59 +378,6 @@ class Aiming:
                         self._drop(group, group.rows[-1])
                         break
                 group.rows = own
-
-    def _variants(
-        self, table: str, model: list[Any], held: set[int], *, failing: bool, depth: int = 2
-    ) -> Iterator[list[Any]]:
-        """Copies of a row with one value changed: beside or inside a condition, NULL, or a reference to another row.
-
-        One of each column comes before the second of another. With ``failing``, a column's first fail a condition.
-        """
-        part, rng = self._shop.parts[table], self._rng
-        bound = self._conditions.bound(table)
-        decks: list[list[dict[int, Any]]] = []
-        for at, domain in enumerate(part.domains):
-            if at in held or at in part.keys.places or at not in part.free:
-                continue
-            null = [{at: None}] if domain.nulls and at not in part.keys.filled else []
-            if at in bound:
-                beside, inside = (
-                    [{at: value} for value in rng.sample(some, len(some))]
-                    for side in (bound[at].beside, bound[at].inside)
-                    for some in [[value for group in side for value in group if value != model[at]]]
-                )
-                decks.append([*beside[:2], *inside[:1], *null] if failing else [*null, *inside[:2], *beside[:1]])
-            else:
-                decks.append([*null, {at: rng.choice(self._models[table])[at]}])
-        keep = {at: model[at] for at in held}
-        for link in part.links:
-            leads = bool(held & {*link.places})
-            null = (
-                [] if leads or not all(part.domains[at].nulls for at in link.places) else [dict.fromkeys(link.places)]
-            )
-            others = self._others(link, model, leads, failing=failing, depth=depth)
-            rows = (refer(list(model), link, other) for other in others)
-            decks += [null, [{at: row[at] for at in link.places} for row in rows]]
-        ranked = [(rank, rng.random(), change) for deck in decks for rank, change in enumerate(deck)]
-        made = (
-            self._shop.copied(table, model, keep | change) for *_, change in sorted(ranked, key=lambda one: one[:2])
-        )
-        yield from (row for row in made if row is not None)
-
-    def _others(
-        self, link: Link, model: Sequence[Any], held: bool, *, failing: bool, depth: int
-    ) -> Iterator[Sequence[Any]]:
-        """Rows to which a row may refer instead: others, and copies of its own with one value changed."""
-        shop, rng = self._shop, self._rng
-        target, known = shop.target(link, model), list(shop.rows[link.target].values())
-        if failing and not held:
-            yield from rng.sample(known, min(len(known), 2))
-        if target is not None and depth:
-            origins = [one for threshold in self._thresholds for one in threshold.keys if one is not None]
-            keep = {at for at in shop.holding(link.target, origins) if held}
-            for row in islice(self._variants(link.target, target, keep, failing=failing, depth=depth - 1), 4):
-                shop.add(link.target, row)
-                yield row
 
 
 def _over(measured: float | None, threshold: Threshold) -> bool:

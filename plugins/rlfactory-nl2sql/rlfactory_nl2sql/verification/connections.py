@@ -108,14 +108,15 @@ class Database:
 class Connections:
     """Open databases; the least recently used are closed first.
 
-    A job calls ``clock`` when its preparations are over, with the most seconds that it has from then on.
+    A job calls ``clock`` when its preparations are over, with the most seconds that it has from then on. ``on_slow`` is
+    called when a query turns out to be slow by the work that it does.
     """
 
     prepares = False  # whether the running job may take `PREPARE_S` for preparations
     content = b""  # what came for the running job and others, once; they must not change what it holds
 
-    def __init__(self, clock: Callable[[float], None]) -> None:
-        self.clock = clock
+    def __init__(self, clock: Callable[[float], None], on_slow: Callable[[], None] = lambda: None) -> None:
+        self.clock, self._on_slow = clock, on_slow
         self._decoded = lru_cache(KEPT)(pickle.loads)
         self._open: Recent[tuple[DatabaseRef, Content], Database] = Recent(_OPEN, Database.close)
 
@@ -126,6 +127,11 @@ class Connections:
     def _prepare(self) -> None:
         if self.prepares:
             self.clock(PREPARE_S)
+
+    def _opened(self, ref: DatabaseRef, limits: QueryLimits) -> Database:
+        database = Database(ref, limits, self._prepare)
+        database.connection.on_slow = self._on_slow
+        return database
 
     def use(self, ref: DatabaseRef, limits: QueryLimits, work: Callable[[Database], T]) -> T:
         """The result of ``work`` on a database. If a kept connection is lost, the work is repeated on a new one.
@@ -138,7 +144,7 @@ class Connections:
         key = (ref, content(ref))
         kept = key in self._open
         try:
-            return work(self._open.use(key, lambda: Database(ref, limits, self._prepare)))
+            return work(self._open.use(key, lambda: self._opened(ref, limits)))
         except BackendError as error:
             if key in self._open:
                 self._open.pop(key).close()

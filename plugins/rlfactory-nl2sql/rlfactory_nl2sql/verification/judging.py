@@ -59,7 +59,8 @@ class _Judging:
     ) -> None:
         self._job, self._gold, self._instances, self._options = job, gold, instances, gold.options
         self._database, self._connections, limits = database, connections, gold.options.limits
-        self._limits = replace(limits, cpu_share=1.0) if job.ends_soon else limits  # as on a busy machine any is slow
+        # What moves a query to another worker is the work that it does: on a busy machine any takes long.
+        self._limits = replace(limits, cpu_share=1.0, patience=1 / SLOW) if job.ends_soon else limits
         self._clock = Clock(job.seconds(limits.seconds), limits.seconds)
         self._compared = 0
         self._firm = False  # equal to an answer that is evidence, and that does not hang on ties

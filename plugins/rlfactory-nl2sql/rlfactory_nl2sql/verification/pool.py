@@ -1,7 +1,8 @@
 """Worker processes for all work that may block, crash or never end: running queries and parsing SQL.
 
 There are as many workers as cores. While queries are slow, more workers are started, so that queries which hang until
-their deadline do not delay the others. Surplus workers end when they are idle. Jobs that are known to be slow have
+their deadline do not delay the others. What makes a query slow is its work, not the time that it takes on a busy
+machine. Surplus workers start one after the other, and end when they are idle. Jobs that are known to be slow have
 workers of their own, of lower priority: the others keep their databases, and most of the cores.
 """
 
@@ -23,6 +24,7 @@ from rlfactory_nl2sql.verification.process import Request, Worker, connect, fork
 from rlfactory_nl2sql.verification.worker import NETWORK, Access, Job
 
 _IDLE_S = 5.0  # idle time after which a surplus worker ends
+_PAUSE = 4.0  # times as long as a start took, before the next surplus worker starts
 _LOOK = 64  # waiting jobs among which a free worker looks for a known affinity
 _OVERTAKEN = 16  # times that a waiting job may be overtaken
 _MOST_AT_LEAST = 32
@@ -78,7 +80,8 @@ class WorkerPool:
         query_s, seconds = deadline_s if prepare_s else 0.0, deadline_s + prepare_s
         data = pickle.dumps((job, seconds, query_s, variables), pickle.HIGHEST_PROTOCOL)
         answer, ends_soon = workers.loop.create_future(), getattr(job, "ends_soon", False)
-        return await workers.run(Request(data, content, seconds, query_s, affinity, ends_soon, answer))
+        tells_slow = ref is not None and ref.is_file
+        return await workers.run(Request(data, content, seconds, query_s, affinity, ends_soon, tells_slow, answer))
 
     async def close(self) -> None:
         """End all workers. Running and waiting jobs raise `BackendError`."""
@@ -153,7 +156,7 @@ class _Workers:
 
     def _fill(self) -> None:
         """Give workers to the waiting jobs, as many as there are or may be."""
-        while self._waiting and not self.closed and (self._idle or len(self._known) < self._allowed()):
+        while self._waiting and not self.closed and (self._idle or self._may_start()):
             if not self._idle:
                 try:
                     connection, lifeline = connect(self.forkserver, self._access)
@@ -201,6 +204,25 @@ class _Workers:
     def _claims(self, affinity: str) -> int:
         """The number of workers that know an affinity."""
         return sum(affinity in known for known in self._known.values())
+
+    def _may_start(self) -> bool:
+        """Whether another worker may start now.
+
+        Of those above the usual number one starts at a time, and then none for some times as long as the start took.
+        So starts take a bounded share of a busy machine, where they take long.
+        """
+        if len(self._known) < self._usual:
+            return True
+        if len(self._known) >= self._allowed():
+            return False
+        newest = max(self._known, key=lambda worker: worker.began)
+        if newest.started_at is None:
+            return False  # `_fill` is called when it has
+        free = newest.started_at + _PAUSE * (newest.started_at - newest.began)
+        if free > self.loop.time():
+            self.loop.call_at(free, self._fill)
+            return False
+        return True
 
     def _allowed(self) -> int:
         """The number of workers allowed now: two more for each slow one, so that the others have half of the cores."""

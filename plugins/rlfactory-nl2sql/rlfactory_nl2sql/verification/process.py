@@ -18,8 +18,8 @@ from typing import Any
 from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_core.workers.forkserver import ForkServer
 from rlfactory_core.workers.lines import LineReader
-from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.databases.limiting import LATEST, SLOW, late
+from rlfactory_nl2sql.connection import LATEST, Failure, QueryError
+from rlfactory_nl2sql.databases.limiting import SLOW, late
 from rlfactory_nl2sql.verification.connections import KEPT
 from rlfactory_nl2sql.verification.encoding import decode
 from rlfactory_nl2sql.verification.worker import Access
@@ -31,7 +31,14 @@ _START_S = 60.0  # for a worker to start, including the fork server
 _MOMENT_S = 0.05  # a query is not slow before
 _GRACE_S = 0.03  # for an engine to notice the deadline
 _MOST = 1 << 30  # bytes of one message; a worker cannot have more memory
-_MESSAGES: dict[str, Any] = {"started": dict, "clock": float, "done": object, "failed": RlfactoryError, "bug": str}
+_MESSAGES: dict[str, Any] = {
+    "started": dict,
+    "clock": float,
+    "slow": float,
+    "done": object,
+    "failed": RlfactoryError,
+    "bug": str,
+}
 
 
 class WorkerBug(RuntimeError):  # noqa: N818 - a bug, not a user's error
@@ -48,6 +55,7 @@ class Request:
     query_s: float  # that its first query has, so that its clock starts at once; 0: the job starts it
     affinity: str
     ends_soon: bool
+    tells_slow: bool  # whether its process tells when it is slow; otherwise, it is after a share of its seconds
     answer: asyncio.Future[Any]
     overtaken: int = 0  # by how many others, while it waits
     lost: bool = False  # with a worker that has ended; another may have ended that one, if memory is short
@@ -68,7 +76,7 @@ class Worker:
     Args:
         on_free: called when a request has its answer; `usable` says whether another can follow.
         on_lost: called when the process has ended, and whether it had begun to run jobs. Its request has no answer.
-        on_slow: called when ``slow_from`` is over.
+        on_fill: called when there may be room for another worker: it has started, or its job turns out to be slow.
     """
 
     def __init__(
@@ -78,15 +86,16 @@ class Worker:
         access: Access,
         on_free: Callable[[Worker], None],
         on_lost: Callable[[Worker, bool], None],
-        on_slow: Callable[[], None],
+        on_fill: Callable[[], None],
     ) -> None:
         self.access = access
         self.usable = True
         self.request: Request | None = None  # which it runs
         self.slow_from: float | None = None  # time of the event loop; None before the running job started its clock
         self._loop = asyncio.get_running_loop()
+        self.began, self.started_at = self._loop.time(), None  # type: float, float | None
         self._connection, self._lifeline = connection, lifeline
-        self._on_free, self._on_lost, self._on_slow = on_free, on_lost, on_slow
+        self._on_free, self._on_lost, self._on_fill = on_free, on_lost, on_fill
         self._slots: OrderedDict[bytes, int] = OrderedDict()  # where the process keeps contents, last used last
         self._started = False
         self._seconds = self._ends = 0.0  # of the request: what its job has, and when it is late
@@ -157,9 +166,15 @@ class Worker:
             return
         if kind == "started":
             self._started = True
+            self.started_at = self._loop.time()
+            self._on_fill()
             self._begin(self.request)
         elif kind == "clock":
             self._set_clock(self.request, value)
+        elif kind == "slow":
+            if not self.request.ends_soon:
+                self.slow_from = self._loop.time()
+                self._on_fill()
         elif kind == "done":
             self._answer(value)
         elif kind == "failed":
@@ -171,9 +186,12 @@ class Worker:
     def _set_clock(self, request: Request, seconds: float) -> None:
         self._seconds = min(request.seconds, seconds)
         self._wait(LATEST * self._seconds)  # the engine ends a query itself, on a busy machine later
-        if not request.ends_soon:
-            self.slow_from = self._loop.time() + max(_MOMENT_S, SLOW * self._seconds)
-            self._loop.call_at(self.slow_from, self._on_slow)
+        if (
+            not request.ends_soon
+        ):  # one that should tell and does not is in a single long instruction, or the machine is
+            share = 1.0 if request.tells_slow else SLOW
+            self.slow_from = self._loop.time() + max(_MOMENT_S, share * self._seconds)
+            self._loop.call_at(self.slow_from, self._on_fill)
 
     def _wait(self, seconds: float) -> None:
         """Wait so long for the answer. The timer stays if it ends earlier, since nearly all answers come before."""

@@ -61,6 +61,7 @@ def message(kind: str, value: Any) -> bytes:
 
     - ``started``: the guards that this platform lacks, with reasons. The worker is ready.
     - ``clock``: the seconds that the job has from now on. Its preparations are over.
+    - ``slow``: a query has done more work than most do.
     - ``done``: the job's result; ``failed``: its `RlfactoryError`; ``bug``: the traceback of any other exception.
     """
     return encode((kind, value)) + b"\n"
@@ -84,8 +85,11 @@ def _work() -> None:
             told = ends
             connection.sendall(message("clock", left))
 
+    def slow() -> None:
+        connection.sendall(message("slow", 0.0))
+
     connection = socket.socket(fileno=3)
-    stream, connections = connection.makefile("rb"), Connections(clock)
+    stream, connections = connection.makefile("rb"), Connections(clock, slow)
     access = pickle.load(stream)  # noqa: S301
     memory = _address_space() + int(sys.argv[1]) * _MIB
     limits = {"memory": memory, "file": _FILE_BYTES, "open_files": _OPEN_FILES}
