@@ -19,11 +19,12 @@ RIGHT = r"""
 \sqrt{8}|2\sqrt{2}  \frac{\sqrt{3}}{3}|\frac{1}{\sqrt{3}}  2\pi|2*pi  x^2+2x+1|(x+1)^2  5|x=5  (2,3)|\left(2,3\right)
 \{1,2,3\}|\{3,1,2\}  1,-1|-1,1  x>3|3<x  5\text{_cm}|5_cm  5_kg|5\text{_kilograms}  10\text{_inches}|10  90^\circ|90
 5_apples|5_apple  50\text{_square_meters}|50\text{_m}^2  2^{10}|1024  6.02\times10^{23}|6.02e23  \text{(B)}|B  3ab|3ba
-0.\overline{3}|\frac{1}{3}  \begin{pmatrix}1&2\\3&4\end{pmatrix}|\begin{bmatrix}1&2\\_3&4\end{bmatrix}
+75\%|75  0.\overline{3}|\frac{1}{3}  \begin{pmatrix}1&2\\3&4\end{pmatrix}|\begin{bmatrix}1&2\\_3&4\end{bmatrix}
 """
 WRONG = r"""
 \frac{1}{2}|2  \frac{1}{2}|12  \frac{1}{3}|0.33  \frac{a}{bc}|\frac{ab}{c}  \frac{1}{23}|\frac{12}{3}  x^{2y}|x^2y
-2^{10}|210  1,234|1,_234  -5|5  5_cm|5_km  5\text{_m}^2|5\text{_m}  \$5|5\text{_cm}  5_apples|5_oranges  0.25|25
+2^{10}|210  1,234|1,_234  -5|5  5_cm|5_km  5\text{_m}^2|5\text{_m}  6\pi\text{_cm}^3|6\pi\text{_cm}^2
+\$5|5\text{_cm}  5_apples|5_oranges  0.25|25
 \pi|3.14  2\sqrt{2}|2\sqrt{3}  x=5|y=5  (2,3)|(3,2)  (2,3)|[2,3]  (2,3)|\{2,3\}  [0,1)|[0,1]  1,2,3|1,2  \pm2|2
 x>3|x\geq3  90^\circ|90\%  3+4i|3-4i  \text{(A)}|A,_B  C|A,_C  11_2|11  11_2|11_3  3ab|3  2xy|2x  7|x  12|1_or_12
 """

@@ -33,6 +33,8 @@ def same(gold: str, answer: str) -> bool:
     if one.unit and other.unit and one.unit != other.unit:
         return False
     left, right = one.value, other.value
+    if one.unit == "%" and not other.unit and _equal(left, right):
+        return True  # what percent of … is 75
     if "%" in (one.unit, other.unit) and one.unit != other.unit:
         left, right = (rf"\frac{{{each.value}}}{{100}}" if each.unit == "%" else each.value for each in (one, other))
     return _same_form(left, right) and _equal(left, right)

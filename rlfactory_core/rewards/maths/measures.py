@@ -17,10 +17,13 @@ _CURRENCIES = {"$": "usd", "€": "eur"}
 _SPACES = re.compile(r"(?<!\\)\\[,;:!\s]|~|\\q?quad(?![a-zA-Z])")
 _BRACKETS = re.compile(r"(?:\\left|\\right|\\[bB]igg?[lr]?)\s*(?=[()\[\]{}\\|.])")
 _DEGREE = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree(?![a-zA-Z])|°")
-WRAPPED = re.compile(r"\\(?:text|mathrm|mbox|textbf|mathbf|operatorname)\s*\{([^{}]*)\}")
+_WORDS = r"\\(?:text|mathrm|mbox|textbf|mathbf|operatorname)\s*\{"
+_POWER = r"\s*(?P<power>(?:\^\s*\{?\s*-?\d\s*\}?)?)"
+WRAPPED = re.compile(_WORDS + r"([^{}]*)\}")
+_WRAPPED_UNIT = re.compile(r"(?P<value>.*\S)\s*" + _WORDS + r"(?P<unit>[^{}]*?)\.?\}" + _POWER, re.DOTALL)
 _MEASURE = re.compile(  # a number or a formula, and the unit behind it
-    r"(?P<value>.*[\d})])\s*(?P<unit>[a-zA-Z\u00b5]+(?:\s*/\s*[a-zA-Z]+)?(?:\s+(?:per\s+)?[a-zA-Z]+)?)\.?"
-    r"\s*(?P<power>(?:\^\s*\{?\s*-?\d\s*\}?)?)",
+    r"(?P<value>.*(?:[\d})]|\\pi))\s*(?P<unit>[a-zA-Z\u00b5]+(?:\s*/\s*[a-zA-Z]+)?(?:\s+(?:per\s+)?[a-zA-Z]+)?)\.?"
+    + _POWER,
     re.DOTALL,
 )
 _NO_UNIT = re.compile(r"and|sqrt|frac|sin|cos|tan|log|exp|mod")
@@ -51,9 +54,8 @@ def measured(text: str) -> Measure:
         return Measure(percent[1], "%")
     if money := re.fullmatch(r"\\?([$€£¥])\s*(.*)", text, re.DOTALL):
         return Measure(money[2], _CURRENCIES.get(money[1], money[1]))
-    plain = WRAPPED.sub(r" \1", text).strip()
-    found = _MEASURE.fullmatch(plain)
-    if found and (plain != text or _is_unit(found)):
+    found = _WRAPPED_UNIT.fullmatch(text) or _MEASURE.fullmatch(text)
+    if found and (found.re is _WRAPPED_UNIT or _is_unit(found)):
         return Measure(found["value"].strip(), _unit(found["unit"]) + re.sub(r"[\s{}]", "", found["power"]))
     return Measure(text, "")
 
