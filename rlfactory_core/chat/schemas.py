@@ -41,7 +41,10 @@ def expanded(root: Schema) -> dict[str, Any]:
 
 def _without_references(root: Schema, simple: bool) -> dict[str, Any]:
     inliner = _Inliner(root, simple)
-    found: dict[str, Any] = inliner.part(root, ())
+    try:
+        found: dict[str, Any] = inliner.part(root, ())
+    except (TypeError, AttributeError, RecursionError):  # an agent offers what is no JSON schema: shown as it is
+        return dict(root)
     if not inliner.kept:
         for key in _DEFINITIONS:
             found.pop(key, None)
