@@ -58,6 +58,9 @@ class MainGroup(LazyGroup):
                 formatter.write_dl(list(found.items()))
 
 
+_RUN = ("train", "fit", "finetune", "grpo", "ppo", "rl", "rft")  # as others call it
+
+
 def own_command(name: str) -> click.Command:
     """The command of the plugin called ``name``, which is that of an entry point, or DISTRIBUTION:NAME.
 
@@ -67,6 +70,10 @@ def own_command(name: str) -> click.Command:
     """
     entries = discover()
     if not matching(entries, name):
+        if name in _RUN:
+            raise UsageError(f"There is no command '{name}'. Did you mean 'run'? It trains on a task")
+                f"There is no command '{name}'. Did you mean 'run'? It trains: rlfactory run --plugin NAME"
+            )
         raise UsageError(
             f"There is no command '{name}'. {nearest(name, [*COMMANDS, *(item.name for item in entries)])}"
         )

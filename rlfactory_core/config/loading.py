@@ -192,12 +192,22 @@ _ELSEWHERE = {  # names of other libraries -> ours
     "batch_size": "prompts_per_step", "train_batch_size": "prompts_per_step", "beta": "kl", "kl_coef": "kl",
     "epsilon": "clip_low", "epsilon_high": "clip_high", "max_new_tokens": "max_turn_tokens",
     "max_completion_length": "max_tokens", "max_tool_calling_iterations": "max_turns", "output_dir": "out",
+    "epochs": "steps", "num_epochs": "steps", "num_train_epochs": "steps", "total_epochs": "steps",
     "lora_rank": "rank", "lora_alpha": "alpha", "save_steps": "every", "eval_steps": "every", "num_workers": "workers",
+}  # fmt: skip
+_AS_AN_OPTION = {  # an option that no task has -> a key of the run
+    "lr": "train.lr", "temperature": "rollout.temperature", "group_size": "train.group_size", "kl": "train.kl",
+    "learning_rate": "train.lr", "max_steps": "train.steps", "num_generations": "train.group_size",
+    "batch_size": "train.prompts_per_step", "train_batch_size": "train.prompts_per_step", "beta": "train.kl",
+    "epochs": "train.steps", "num_epochs": "train.steps", "num_train_epochs": "train.steps",
+    "max_new_tokens": "rollout.max_turn_tokens", "max_tokens": "rollout.max_tokens", "max_turns": "rollout.max_turns",
 }  # fmt: skip
 
 
 def _suggest(model_cls: type[BaseModel], start: Key, place: Key) -> str:
     """The same name in another section, then similar names in the same section, then in any other."""
+    if start == ("task",) and (key := _AS_AN_OPTION.get(place[-1])):
+        return f"The task has no such option; the run's key is {key}, so write {key}=VALUE."
     keys = list(_keys(model_cls, ()))
     meant = [key for key in keys if key[-1] == _ELSEWHERE.get(place[-1])]
     if meant:

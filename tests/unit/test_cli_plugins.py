@@ -119,6 +119,7 @@ def test_an_unknown_command_gets_the_nearest_name(install: Install, rlfactory: R
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "error: There is no command 'greter'. Did you mean 'greeter'?\n"
     assert "Did you mean 'plugins'?" in rlfactory("plugin").stderr
+    assert "Did you mean 'run'?" in rlfactory("train").stderr
 
 
 @pytest.mark.slow

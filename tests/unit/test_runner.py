@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import BaseModel, ConfigDict
 from said import Said
 
-from rlfactory_core.errors import PluginError, RunStopped, UsageError
+from rlfactory_core.config.loading import validate_section
+from rlfactory_core.errors import ConfigError, PluginError, RunStopped, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.reporting.folder import RunFolder
@@ -232,3 +234,15 @@ def test_a_scorers_own_deadline_holds_where_none_is_configured(plugin: Path) -> 
 
     assert deadlines("{patient: 1, length: 1}") == {"patient": 900.0, "length": 60.0}
     assert deadlines("[{name: patient, deadline_s: 5}]") == {"patient": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("option", "key"), [("lr", "train.lr"), ("epochs", "train.steps"), ("batch_size", "train.prompts_per_step")]
+)
+def test_an_option_of_other_programs_is_answered_by_the_runs_key(option: str, key: str) -> None:
+    class Options(BaseModel):
+        model_config = ConfigDict(extra="forbid")
+        hops: int = 1
+
+    with pytest.raises(ConfigError, match=rf"'task\.{option}'.* the run's key is {key}, so write {key}=VALUE"):
+        validate_section(Options, {option: 1}, "task")
