@@ -72,8 +72,6 @@ def own_command(name: str) -> click.Command:
     if not matching(entries, name):
         if name in _RUN:
             raise UsageError(f"There is no command '{name}'. Did you mean 'run'? It trains on a task")
-                f"There is no command '{name}'. Did you mean 'run'? It trains: rlfactory run --plugin NAME"
-            )
         raise UsageError(
             f"There is no command '{name}'. {nearest(name, [*COMMANDS, *(item.name for item in entries)])}"
         )
