@@ -42,8 +42,8 @@ class GatewayModel(Protocol):
 
     def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]: ...
 
-    def opening_ids(self, ids: Sequence[int], opening: str) -> tuple[int, ...]:
-        """The ids of a text with which the answer begins, after the ids of a prompt.
+    def opening_ids(self, opening: str) -> tuple[int, ...]:
+        """The ids of a text with which the answer begins, after those of the prompt.
 
         Raises:
             ChatFormatError: answers of this model cannot be begun.
@@ -84,6 +84,7 @@ class TokenModel:
     def __init__(self, chat: ChatFormat, sampler: Sampler) -> None:
         self._chat, self._sampler = chat, sampler
         self.stop_token_ids = chat.stop_token_ids
+        self._written = getattr(chat, "written", None)  # `ChatFormatTraits`
         self.prompt_ids, self.observation_ids, self.release = chat.initial_ids, chat.observation_ids, sampler.release
 
     async def sample(
@@ -102,7 +103,8 @@ class TokenModel:
             )
         sampled = self._until_stop(sampled, params.stop)
         opening = messages[-1].content if messages and messages[-1].role == "assistant" else ""
-        message = read_turn(self._chat, (*self._opened(ids, opening), *sampled.token_ids), tools)
+        begun = self.opening_ids(opening) if opening else ()
+        message = read_turn(self._chat, (*begun, *sampled.token_ids), tools)
         if opening:
             message = replace(message, content=_after(opening, message.content))
         unsampled = () if self._has_end(sampled) else self._chat.stop_token_ids[:1]
@@ -118,22 +120,18 @@ class TokenModel:
             unsampled,
         )
 
-    def opening_ids(self, ids: Sequence[int], opening: str) -> tuple[int, ...]:
-        thinking = _OPEN_THINKING.search(self.text(ids[-_TAIL:]))
-        closed = self._chat.encode(f"</{thinking[1]}>\n\n") if thinking else ()
-        return (*closed, *self._chat.encode(opening))
+    def opening_ids(self, opening: str) -> tuple[int, ...]:
+        written = self._written(Message("assistant", opening)) if self._written else ""
+        head = written[: max(written.rfind(opening.strip()), 0)]  # such as the end of the thinking, or a channel
+        thinking = _OPEN_THINKING.search(self.text(self.observation_ids((Message("user", "?"),))))
+        head = head or (f"</{thinking[1]}>\n\n" if thinking else "")
+        return (*self._chat.encode(head), *self._chat.encode(opening))
 
     def token_texts(self, ids: Sequence[int]) -> list[str]:
         return [self._chat.decode([each]) for each in ids]
 
     def text(self, ids: Sequence[int]) -> str:
         return self._chat.decode(ids)
-
-    def _opened(self, ids: Sequence[int], opening: str) -> tuple[int, ...]:
-        """The ids of an answer's beginning, at the end of the prompt's; with the end of the thinking before it."""
-        own = self._chat.encode(opening) if opening else ()
-        closed = _CLOSED_THINKING.search(self.text(ids[: len(ids) - len(own)][-_TAIL:])) if own else None
-        return (*self._chat.encode(closed[0]), *own) if closed else own
 
     def _has_end(self, sampled: SampledTokens) -> bool:
         return sampled.finish != "stop" or sampled.token_ids[-1:] == () or sampled.token_ids[-1] in self.stop_token_ids
@@ -162,9 +160,7 @@ class TokenModel:
         )
 
 
-_TAIL = 24  # ids, in which a template opens or closes the thinking
-_OPEN_THINKING = re.compile(r"<(think[^<>]*)>\s*$")
-_CLOSED_THINKING = re.compile(r"</think[^<>]*>\s*$")
+_OPEN_THINKING = re.compile(r"<(think[^<>]*)>\s*$")  # at the end of a prompt
 
 
 def _after(opening: str, content: str) -> str:
@@ -190,7 +186,7 @@ class ClientModel:
     def observation_ids(self, messages: Sequence[Message]) -> tuple[int, ...]:
         return ()
 
-    def opening_ids(self, ids: Sequence[int], opening: str) -> tuple[int, ...]:
+    def opening_ids(self, opening: str) -> tuple[int, ...]:
         raise ChatFormatError(
             f"The last message is the assistant's, {opening!r:.80}. A model behind a server does not continue it: end "
             "with a message of the user or of a tool."

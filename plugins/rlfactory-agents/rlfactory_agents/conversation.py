@@ -157,7 +157,7 @@ class Conversation:
         added = request.messages[found.end.messages :]
         before = found.row.ids[: found.end.tokens]
         try:
-            context = self._with_opening(request, (*found.end.unsampled, *self._observation(added)), before)
+            context = (*found.end.unsampled, *self._observation(added), *self._opening(request))
         except ChatFormatError:  # such messages can only be rendered with the whole conversation
             return new, self._prompt(request), Place(None, None, found.fork or LATE_SYSTEM)
         if not found.fork:
@@ -170,7 +170,7 @@ class Conversation:
         try:
             ids = self._model.prompt_ids(messages, request.tools)
             self._check_systems(messages[1:], ids)
-            return self._with_opening(request, ids, ())
+            return (*ids, *self._opening(request))
         except ChatFormatError as error:
             raise RequestError(f"{error}") from error
 
@@ -179,8 +179,8 @@ class Conversation:
         self._check_systems(messages, ids)
         return ids
 
-    def _with_opening(self, request: ModelRequest, ids: tuple[int, ...], before: Sequence[int]) -> tuple[int, ...]:
-        return (*ids, *self._model.opening_ids((*before, *ids), request.opening)) if request.opening else ids
+    def _opening(self, request: ModelRequest) -> tuple[int, ...]:
+        return self._model.opening_ids(request.opening) if request.opening else ()
 
     def _check_systems(self, messages: Sequence[Message], ids: Sequence[int]) -> None:
         """Some templates leave out a system message that is not the conversation's first message.

@@ -20,12 +20,18 @@ from agent_server import (
     Served,
     served,
 )
-from conversations import CHAT, SEARCH, check_exact
+from chat_families import formats
+from conversations import CHAT, SEARCH, RecordingSampler, check_exact
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlfactory_agents import server
 from rlfactory_agents.exchange import RequestError
 from rlfactory_agents.server import FORMATS
+from rlfactory_devkit.tokenizers import tiny_tokenizer
+
+from rlfactory_core.chat.select import choose_format
+from rlfactory_core.gateway.models import TokenModel
+from rlfactory_core.types import Message
 
 
 def check_one_row(made: Served) -> None:
@@ -131,6 +137,16 @@ def test_each_conversation_of_a_subagent_is_named_so() -> None:
         assert asked.forks == ["", "subagent", "subagent", "fresh_prompt"]
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("family", "head"),
+    [("qwen3", "assistant\n"), ("deepseek-v3", "<think></think>\n\n"), ("gpt-oss", "<|channel|>final<|message|>")],
+)
+def test_an_answer_is_begun_as_the_model_begins_its_text(family: str, head: str) -> None:
+    chat = choose_format(formats(), tiny_tokenizer(family), name=family)
+    model = TokenModel(chat, RecordingSampler([]))
+    assert chat.decode((*chat.initial_ids([Message("user", "?")], ()), *model.opening_ids("{"))).endswith(head + "{")
 
 
 U = [user("?")]
