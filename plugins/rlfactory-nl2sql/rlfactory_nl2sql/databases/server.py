@@ -18,7 +18,7 @@ import sqlalchemy
 from sqlalchemy import exc, pool
 from sqlalchemy.engine.reflection import Inspector, ObjectKind
 from sqlalchemy.types import NullType, TypeEngine
-from sqlglot import exp, parse_one
+from sqlglot import ErrorLevel, exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from rlfactory_core.errors import BackendError, UsageError
@@ -242,7 +242,7 @@ def _inspected(connection: sqlalchemy.Connection, names: Sequence[Row], dialect:
 def condition(sql: str, dialect: str) -> str:
     """The condition of a CHECK as SQL of SQLite; empty if sqlglot cannot read it."""
     try:
-        return parse_one(sql, dialect).transform(_listed).sql("sqlite")
+        return parse_one(sql, dialect).transform(_listed).sql("sqlite", unsupported_level=ErrorLevel.IGNORE)
     except SqlglotError:
         return ""
 

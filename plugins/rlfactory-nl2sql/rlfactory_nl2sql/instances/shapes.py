@@ -3,10 +3,9 @@
 A text is a row of pieces: digits, letters (with points, as in ``web.de``), and single signs. Its form has 0 for digits
 and a for letters, as in ``$0,0.0``. A column has a shape if few forms come again and again, and signs or digits are in
 nearly all texts. Then a new text has a given form, and each of its pieces is like those at its place: letters are given
-ones, or of the same words where nearly every text has its own; numbers have a given width and range, unless the same
-few come again and again. Where all texts hold a date, a new one holds a date that exists, near the given years. Where
-no number is greater than the next, or all are less by the same, this holds as well, and so do letters that check
-numbers.
+ones, and so are numbers if the same few come again and again; other numbers have a given width and range. Where all
+texts hold a date, a new one holds a date that exists, near the given years. Where no number is greater than the next,
+or all are less by the same, this holds as well, and so do letters that check numbers.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise, permutations
 
-_PIECES = re.compile(r"\d+|[^\W\d_]+(?:\.[^\W\d_]+)*|[\W_]")
+_PIECES = re.compile(r"\d+|[^\W\d_]+(?:[._][^\W\d_]+)*|[\W_]")
 _PLAIN = re.compile(r"[^\W\d_]|[ .'&-]")  # characters of names and sentences
 _CODE = re.compile(r"[A-Z]{2,5}")
 _WILDCARDS = re.compile(r"\[[^]]*\]|[%_*?]")
@@ -44,7 +43,6 @@ _FREE = 3  # digits of a number that may have any value
 _CHANGED = 0.7  # the share of new texts with another number rather than with a piece of another text
 _POSSIBLE = range(1500, 2300)  # years
 _YEARS = 2  # so much before and after the given ones
-_OPEN = 8  # so many letters at a place, nearly all different, may be in other words
 
 _COMPACT = {
     8: [
@@ -63,10 +61,6 @@ Step = tuple[int, int, float, float]
 """The places of a number and the next one, and the least and the most that this is greater by."""
 
 
-Word = tuple[int, int, str]
-"""How many words a piece of letters has, and the number of one of them, and itself."""
-
-
 @dataclass(frozen=True, slots=True)
 class Place:
     """What the texts of a form have at one place."""
@@ -74,16 +68,13 @@ class Place:
     seen: frozenset[str]
     widths: frozenset[int]
     ends: tuple[int, int]  # the least and the greatest number; 0 for letters and signs
-    open: bool  # whether there are others than the given ones
-    words: frozenset[Word]  # of letters
+    open: bool  # whether there are other numbers than the given ones
 
     def fits(self, piece: str) -> bool:
         if piece in self.seen:
             return True
-        if not self.open or not self.has_style(piece):
+        if not self.open or not piece.isdecimal() or not self.has_style(piece):
             return False
-        if not piece.isdecimal():
-            return {*_words(piece)} <= self.words
         if len(self.widths) == 1 and len(piece) >= _FREE:
             return len(str(int(piece))) <= len(str(self.ends[1]))
         return self.ends[0] <= int(piece) <= self.ends[1]
@@ -158,9 +149,12 @@ class Shape:
     """The forms of a column's texts."""
 
     forms: Mapping[str, Form]
+    closed: bool = False  # whether no new texts can be made: the same few come again and again
 
     def fits(self, text: str) -> bool:
-        """Whether a text could be one of the column."""
+        """Whether a new text could be one of the column."""
+        if self.closed:
+            return False
         pieces = _PIECES.findall(text)
         form = self.forms.get(form_of(pieces))
         return form is not None and form.fits(pieces)
@@ -285,9 +279,7 @@ def _place(columns: Sequence[Sequence[str]], at: int) -> Place:
     numbers = [int(piece) for piece in column if piece.isdecimal()]
     pointed = at > 1 and columns[at - 1][0] in {".", ","} and columns[at - 2][0].isdecimal()
     closed = len(column) >= _FEW * len(seen) or (pointed and len(widths) > 1)  # 1.5 and 1.50 are not both given
-    various = bool(numbers) or (len(column) >= _OPEN and len(seen) > len(column) / 2)
-    words = frozenset(word for piece in seen if not numbers for word in _words(piece))
-    return Place(seen, widths, (min(numbers, default=0), max(numbers, default=0)), various and not closed, words)
+    return Place(seen, widths, (min(numbers, default=0), max(numbers, default=0)), bool(numbers) and not closed)
 
 
 def _layouts(columns: Sequence[Sequence[str]]) -> Iterator[Date]:
@@ -322,11 +314,6 @@ def _is_dated(place: Place, piece: str) -> bool:
         for names in _MONTHS
         for at, name in enumerate(names)
     )
-
-
-def _words(piece: str) -> Iterator[Word]:
-    words = piece.split(".")
-    return ((len(words), at, word) for at, word in enumerate(words))
 
 
 def _digits(number: float) -> str:
