@@ -27,6 +27,7 @@ from rlfactory_core.reporting.run_data import (
     faults_text,
     headline,
     success_metric,
+    title,
 )
 from rlfactory_core.types import Trajectory
 from rlfactory_core.utils.display import printable
@@ -85,6 +86,7 @@ def write_report(folder: RunFolder, extra: Iterable[SectionMaker] = ()) -> Path:
         .render(
             run=run,
             facts=_facts(run),
+            title=title(run.summary),
             headline=headline(run.summary, len(run.metrics)),
             sections=[section for section in made if section is not None],
         )

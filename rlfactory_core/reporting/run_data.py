@@ -235,6 +235,21 @@ def _too_few(summary: Mapping[str, Any], before: float, after: float) -> int:
     return 0 if changed(before, after, (counts[0], counts[1])) else min(counts)
 
 
+def title(summary: Mapping[str, Any]) -> str:
+    """The result in a few words: the first line of a run's page."""
+    metric = success_metric(summary)
+    before, after = eval_value(summary, "before", metric), eval_value(summary, "after", metric)
+    held_out = f"Held-out {number_label(metric)}"
+    if after is None:
+        return f"{held_out} is not known yet"
+    if before is None:
+        return f"{held_out} is {after:.2f}"
+    if f"{before:.2f}" == f"{after:.2f}":
+        return f"{held_out} stayed at {after:.2f}"
+    change = "went" if _too_few(summary, before, after) else "rose" if after > before else "fell"
+    return f"{held_out} {change} from {before:.2f} to {after:.2f}"
+
+
 def headline(summary: Mapping[str, Any], steps: int) -> str:
     """The run in one sentence. ``steps`` are those in the metrics, for a run that has no summary yet."""
     metric = success_metric(summary)

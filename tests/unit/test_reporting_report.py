@@ -55,6 +55,7 @@ def page(folder: RunFolder) -> tuple[str, Outline]:
 def test_the_whole_page(tmp_path: Path) -> None:
     html, outline = page(finished_run(tmp_path))
     assert "rose from 0.50 to 0.98 in 60 steps and 2:07 min" in html
+    assert re.search(r"<title>Held-out \w[\w ]+ rose from 0.50 to 0.98 · ", html)
     titles = re.findall(r"<h2>(.*?)</h2>", html)
     assert titles == ["Results", "Learning", "Sample trajectories", "Behaviour", "Speed", "Update"]
     for text in ("two hop", "empty search", "pass@4", "41 wrong tool calls", "Throughput", "masked from the loss"):

@@ -50,6 +50,16 @@ def test_it_goes_on_for_as_many_steps_again(recipe: TinyModelRecipe, monkeypatch
 
 
 @pytest.mark.slow
+def test_it_is_used_as_it_is_near_its_target(recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard, own = Said(), OwnModel(recipe, (), 0)
+    probes(monkeypatch, [0.5, 0.88])
+    own.build(Workers(), heard)
+    assert heard.lines[0] == LONGER
+    assert heard.lines[1].startswith("the warm start ends at 0.88 of 0.90 on the probe, which is near enough.")
+    assert own.folder(1).is_dir()
+
+
+@pytest.mark.slow
 def test_it_begins_anew_with_other_weights(recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
     heard, own = Said(), OwnModel(recipe, (), 0)
     probes(monkeypatch, [0.5, 0.6, 0.95])

@@ -25,6 +25,7 @@ from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
 from rlfactory_core.types import Message, ToolSpec, TrainSequence
 
 PROBE_EVERY = 25  # steps
+NEAR = 0.9  # of the target: a model that has come so far is used, since other weights would hardly do better
 LONGER = 2  # times the steps of a stage, after which it is given up if it has missed its target
 PROBE_SIZE = 64  # demonstrations
 
@@ -82,6 +83,8 @@ class WarmStart:
     def run(self, progress: Progress, *, to_the_end: bool = True) -> str:
         """Returns an empty text, or what was missed: the accuracy after a stage that has not reached its target.
 
+        A stage that ends near its target counts; what could be done about the rest is said.
+
         Args:
             to_the_end: whether the other stages follow then.
         """
@@ -91,7 +94,12 @@ class WarmStart:
         missed = ""
         for number, stage in enumerate(self.recipe.stages):
             accuracy = self._stage(stage, optimizer, progress, first=number == 0)
-            if accuracy < stage.target:
+            if NEAR * stage.target <= accuracy < stage.target:
+                progress.say(
+                    f"the warm start ends at {accuracy:.2f} of {stage.target:.2f} on the probe, which is near enough. "
+                    "If the training stays low, give the task more or simpler demonstrations."
+                )
+            elif accuracy < stage.target:
                 missed = f"{accuracy:.2f} of {stage.target:.2f} on the probe after {LONGER * stage.max_steps} steps"
                 if not to_the_end:
                     break

@@ -23,6 +23,7 @@ from rlfactory_core.errors import CheckpointError
 from rlfactory_core.reporting.folder import replace_link
 
 STATES = "resume"  # the folder of the trainer's states
+_FORMER_STATE = "trainer_state.pt"  # where runs of earlier versions have it, in the checkpoint's folder
 LATEST = "latest"
 BEST = "best"  # a link to the checkpoint with the best held-out result of the evaluations between steps
 
@@ -136,8 +137,10 @@ def roll_back(folder: Path, step: int) -> int | None:
 
 def load_state(checkpoint: Path) -> TrainerState:
     """Raises `CheckpointError` if the file is missing or damaged."""
+    file = _state_file(checkpoint)
     try:
-        return TrainerState(**torch.load(_state_file(checkpoint), map_location="cpu", weights_only=True))
+        found = file if file.exists() else checkpoint / _FORMER_STATE
+        return TrainerState(**torch.load(found, map_location="cpu", weights_only=True))
     except Exception as error:  # a damaged pickle can raise any error
         raise CheckpointError(f"The trainer's state in {checkpoint} cannot be read: {error}") from error
 
