@@ -41,6 +41,8 @@ _SIDES: Mapping[int, str] = {1: "both", 2: "both", 5: "below", 6: "both", 0: "be
 _ALONE: Mapping[int, str] = {1: "above", 2: "below", 5: "below", 6: "above", 0: "above"}  # where there is one group
 _OTHER = {"above": "below", "below": "above", "both": "both"}
 _LARGE = frozenset({1, 2, 5, 9, 14})
+# What it compares is no number, takes long, or is nothing that SQLite can hold.
+_UNMEASURED = (sqlite3.Error, ArithmeticError, ValueError, TypeError)
 
 Maker = Callable[[], "list[Any] | None"]
 
@@ -60,7 +62,11 @@ def aim(
     """
     if not thresholds or number % 8 not in _SIDES:
         return rows
-    with closing(Workshop(parts, rows, rng)) as shop:
+    try:
+        made = Workshop(parts, rows, rng)
+    except _UNMEASURED:
+        return rows
+    with closing(made) as shop:
         aiming = Aiming(shop, thresholds, conditions, number)
         for threshold in thresholds:
             aiming.groups(threshold)
@@ -100,7 +106,7 @@ class Aiming:
         try:
             for one in ("above", "below") if side == "both" else (side,):
                 self._group(threshold, above=one == "above")
-        except (sqlite3.Error, OverflowError, UnicodeError, TypeError):  # what it compares is no number, or takes long
+        except _UNMEASURED:
             return
 
     def _group(self, threshold: Threshold, *, above: bool) -> None:

@@ -241,5 +241,9 @@ def _key(row: Sequence[Any], places: Iterable[int]) -> tuple[Any, ...]:
 
 
 def _type(declared: str) -> str:
-    """A column's type as far as it decides how SQLite converts values."""
-    return "".join(sign for sign in declared if sign.isalnum() or sign in " _(),") or "BLOB"
+    """The type with the affinity by which SQLite converts values of a column."""
+    upper = declared.upper()
+    kinds = ("INT", "INTEGER"), ("CHAR", "TEXT"), ("CLOB", "TEXT"), ("TEXT", "TEXT"), ("BLOB", "BLOB")
+    reals = (part in upper for part in ("REAL", "FLOA", "DOUB"))
+    other = "REAL" if any(reals) else "NUMERIC" if upper else "BLOB"
+    return next((kind for part, kind in kinds if part in upper), other)
