@@ -176,6 +176,11 @@ def test_a_model_folder_that_is_not_there(cli: Cli, search_files: Any, out: Path
     assert "There is no model folder" in cli.refusal(*own(search_files, out))
 
 
+def test_a_hub_id_without_the_hub(cli: Cli, search_files: Any, out: Path) -> None:
+    message = cli.refusal(*own(search_files, out, model="nobody/has-this"))
+    assert "'nobody/has-this' is not on this machine, and the hub cannot be reached. Give --model a folder" in message
+
+
 def test_a_folder_that_is_no_model(cli: Cli, search_files: Any, out: Path, tmp_path: Path) -> None:
     message = cli.refusal(*own(search_files, out, model=tmp_path))
     assert "cannot be loaded" in message

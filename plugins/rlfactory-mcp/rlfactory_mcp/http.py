@@ -25,6 +25,7 @@ from rlfactory_mcp.link import Link, LinkRequest, RefusedError
 _log = logging.getLogger(__name__)
 
 _CONNECT_S = 30.0
+_START = " (nothing answers there: start the server, or correct its url)"
 _SESSION = "mcp-session-id"
 _NO_ENTRY = (401, 403)  # such a status says nothing about the transport
 
@@ -107,7 +108,8 @@ def _client(headers: dict[str, str], failed: Callable[[Any, int | None], None], 
                 if request.method == "POST":
                     failed(request, None)
                     if answer:
-                        return _failure(package, request, type(error).__name__)
+                        unreachable = isinstance(error, package.ConnectError)
+                        return _failure(package, request, type(error).__name__ + (_START if unreachable else ""))
                 raise
             if request.method == "POST" and response.status_code >= 400:
                 failed(request, response.status_code)

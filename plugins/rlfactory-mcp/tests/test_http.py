@@ -181,7 +181,9 @@ def test_an_address_that_speaks_neither(server: McpHttp) -> None:
 def test_nobody_listens_there(server: McpHttp) -> None:
     with serving() as gone:
         url = gone.url("/mcp")
-    assert "does not start: ConnectError" in start_error(url=url)
+    refused = start_error(url=url)
+    assert "does not start: ConnectError" in refused
+    assert "start the server, or correct its url" in refused
     assert "does not start: " in start_error(url=url, type="sse")
 
 

@@ -119,8 +119,24 @@ def _explained(model: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # a damaged file can raise any error
+        if _without_hub(error):
+            raise ModelError(
+                f"The model '{model}' is not on this machine, and the hub cannot be reached. Give --model a folder; or "
+                f"download it where there is a network (hf download {model} --local-dir FOLDER) and copy the folder."
+            ) from error
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise ModelError(f"The model '{model}' cannot be loaded: {reason}") from error
+
+
+def _without_hub(error: BaseException | None) -> bool:
+    """Whether a file was looked for in the cache only, since the hub could not be asked."""
+    from huggingface_hub.errors import LocalEntryNotFoundError, OfflineModeIsEnabled
+
+    while error is not None:
+        if isinstance(error, (LocalEntryNotFoundError, OfflineModeIsEnabled)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def make_policy(model: Any, *, max_tokens: int = 4096, vision: Vision | None = None) -> tuple[Policy, ProbeReport]:
