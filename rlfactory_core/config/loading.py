@@ -187,21 +187,44 @@ def _explain(model_cls: type[BaseModel], start: Key, error: Mapping[str, Any]) -
     return f"{key}: got {found}, expected {expected}."
 
 
-_ELSEWHERE = {  # names of other libraries -> ours
-    "learning_rate": "lr", "max_steps": "steps", "total_steps": "steps", "num_generations": "group_size",
-    "batch_size": "prompts_per_step", "train_batch_size": "prompts_per_step", "beta": "kl", "kl_coef": "kl",
-    "epsilon": "clip_low", "epsilon_high": "clip_high", "max_new_tokens": "max_turn_tokens",
-    "max_completion_length": "max_tokens", "max_tool_calling_iterations": "max_turns", "output_dir": "out",
-    "epochs": "steps", "num_epochs": "steps", "num_train_epochs": "steps", "total_epochs": "steps",
-    "lora_rank": "rank", "lora_alpha": "alpha", "save_steps": "every", "eval_steps": "every", "num_workers": "workers",
+_ELSEWHERE = {  # names of other programs and libraries -> our keys
+    key: ours
+    for ours, theirs in {
+        "train.lr": "learning_rate actor_lr policy_lr",
+        "train.steps": "max_steps total_steps num_steps total_training_steps iterations "
+        "epoch epochs num_epochs num_train_epochs total_epochs max_epochs",
+        "train.prompts_per_step": "batch_size train_batch_size per_device_train_batch_size global_batch_size "
+        "rollout_batch_size mini_batch_size",
+        "train.group_size": "num_generations num_rollouts rollouts_per_example n_samples num_samples_per_prompt",
+        "train.kl": "beta kl_coef kl_coeff kl_loss_coef kl_beta kl_penalty",
+        "train.clip_low": "epsilon clip_range clip_ratio clip_eps", "train.clip_high": "epsilon_high",
+        "train.max_grad_norm": "grad_clip gradient_clip clip_grad clip_grad_norm",
+        "train.lora.rank": "lora_rank lora_r peft use_lora use_peft qlora", "train.lora.alpha": "lora_alpha",
+        "train.microbatch_tokens": "gradient_accumulation_steps micro_batch_size ppo_max_token_len_per_gpu",
+        "train.loss": "algorithm algo loss_type", "train.advantage": "adv_estimator", "train.workers": "num_workers",
+        "rollout.max_turn_tokens": "max_new_tokens",
+        "rollout.max_tokens": "max_completion_length max_prompt_length max_response_length max_length max_seq_len "
+        "max_seq_length max_model_len context_length",
+        "rollout.max_turns": "max_tool_calling_iterations max_assistant_turns",
+        "rollout.max_tool_calls": "max_calls", "rollout.top_p": "nucleus",
+        "checkpoint.every": "save_steps save_every save_freq save_interval", "checkpoint.keep": "save_total_limit",
+        "eval.every": "eval_steps eval_every eval_freq test_freq eval_interval",
+        "model": "model_name model_path model_name_or_path model_id base_model pretrained checkpoint",
+        "data.train": "dataset datasets dataset_name dataset_path train_data train_file train_files train_dataset",
+        "data.eval": "eval_dataset eval_file val_data val_file val_files test_data test_file",
+        "out": "output output_dir output_folder run_dir save_dir save_path log_dir logging_dir default_local_dir",
+        "loggers": "report_to tracker wandb tensorboard", "seed": "random_seed",
+        "dtype": "bf16 fp16 torch_dtype precision", "engine": "backend", "rewards": "reward_function reward_funcs",
+        "tools.mcp": "mcp_config mcp_servers",
+    }.items()
+    for key in theirs.split()
 }  # fmt: skip
 _AS_AN_OPTION = {  # an option that no task has -> a key of the run
     "lr": "train.lr", "temperature": "rollout.temperature", "group_size": "train.group_size", "kl": "train.kl",
-    "learning_rate": "train.lr", "max_steps": "train.steps", "num_generations": "train.group_size",
-    "batch_size": "train.prompts_per_step", "train_batch_size": "train.prompts_per_step", "beta": "train.kl",
-    "epochs": "train.steps", "num_epochs": "train.steps", "num_train_epochs": "train.steps",
-    "max_new_tokens": "rollout.max_turn_tokens", "max_tokens": "rollout.max_tokens", "max_turns": "rollout.max_turns",
-}  # fmt: skip
+    "lora": "train.lora.rank", "max_tokens": "rollout.max_tokens", "max_turns": "rollout.max_turns",
+    "gradient_checkpointing": "train.gradient_checkpointing", "loss": "train.loss", "top_p": "rollout.top_p",
+    "dtype": "dtype",
+} | _ELSEWHERE  # fmt: skip
 
 
 def _suggest(model_cls: type[BaseModel], start: Key, place: Key) -> str:
@@ -209,7 +232,8 @@ def _suggest(model_cls: type[BaseModel], start: Key, place: Key) -> str:
     if start == ("task",) and (key := _AS_AN_OPTION.get(place[-1])):
         return f"The task has no such option; the run's key is {key}, so write {key}=VALUE."
     keys = list(_keys(model_cls, ()))
-    meant = [key for key in keys if key[-1] == _ELSEWHERE.get(place[-1])]
+    ours = tuple(_ELSEWHERE.get(place[-1], "").split("."))
+    meant = [key for key in keys if key == ours] or [key for key in keys if key[-1] == ours[-1]]
     if meant:
         names = " or ".join(f"'{'.'.join(start + key)}'" for key in meant[:3])
         return f"Here it is called {names}."

@@ -140,10 +140,12 @@ def make_task(registration: Registration, options: Mapping[str, Any], seed: int)
         ) from error
     if not hasattr(task, "config"):
         raise PluginError(f"{what} has no config: its __init__ has to call `super().__init__(config, seed)`.")
-    weights = task.rewards.values() if isinstance(task.rewards, Mapping) else (None,)
-    if not all(isinstance(weight, (int, float)) for weight in weights):
+    weights = task.rewards.items() if isinstance(task.rewards, Mapping) else ((None, None),)
+    if not all(isinstance(name, str) and isinstance(weight, (int, float)) for name, weight in weights):
         raise PluginError(
-            f"{what} has rewards = {task.rewards!r}; expected names with their weights, such as {{'exact_match': 1.0}}."
+            f"{what} has rewards = {task.rewards!r}; expected names with their weights, as {{'exact_match': 1.0}}. "
+            "A function or class of your own gets its name in the hook rlfactory_reward_scorers(register), or is "
+            "named on the command line: --reward FILE.py:NAME"
         )
     if not _is_pair(task.reward_bounds):
         raise PluginError(f"{what} has reward_bounds = {task.reward_bounds!r}; expected two numbers, as in (0.0, 1.0).")

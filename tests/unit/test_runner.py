@@ -151,6 +151,7 @@ def test_an_unknown_reward_is_refused_before_anything_else(plugin: Path, tmp_pat
 
 WRONG_TASKS = {
     "rewards = 'exact_match'": "rewards = 'exact_match'; expected names with their weights",
+    "rewards = {len: 1.0}": "A function or class of your own gets its name in the hook",
     "rewards = {'exact_match': 'high'}": "expected names with their weights",
     "class Config:\n        size = 1": "Wrong.Config is no Section",
     "def __init__(self):\n        pass": "`def __init__(self, config=None, seed=0)`",
@@ -237,7 +238,15 @@ def test_a_scorers_own_deadline_holds_where_none_is_configured(plugin: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("option", "key"), [("lr", "train.lr"), ("epochs", "train.steps"), ("batch_size", "train.prompts_per_step")]
+    ("option", "key"),
+    [
+        ("lr", "train.lr"),
+        ("epochs", "train.steps"),
+        ("per_device_train_batch_size", "train.prompts_per_step"),
+        ("output_dir", "out"),
+        ("save_steps", "checkpoint.every"),
+        ("lora", "train.lora.rank"),
+    ],
 )
 def test_an_option_of_other_programs_is_answered_by_the_runs_key(option: str, key: str) -> None:
     class Options(BaseModel):
