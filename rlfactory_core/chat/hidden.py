@@ -17,6 +17,9 @@ from rlfactory_core.types import ToolSpec
 
 _MOST = 10  # arguments that a message names
 _MOST_PARTS = 5  # of each
+_KEYWORDS = frozenset(
+    ("description", "type", "properties", "required", "nullable", "items", "enum", "default", "title")
+)
 _FIRST_NUMBER = 70_000_000  # no number of this size is in a template
 
 
@@ -40,6 +43,11 @@ class _Marks:
         self.meanings[str(number)] = str(value)
         return number
 
+    def noted(self, name: str, schema: Any) -> Any:
+        """The description stands for a name that a template may mistake for a keyword, as Gemma 4's first ones do."""
+        keyword = name in _KEYWORDS and isinstance(schema, Mapping)
+        return {**schema, "description": self.text(name)} if keyword else schema
+
     def schema(self, given: Any) -> Any:
         """The schema with all names and values marked."""
         if not isinstance(given, Mapping):
@@ -48,8 +56,8 @@ class _Marks:
         names: dict[str, str] = {}
         for key, value in found.items():
             if key == "properties" and isinstance(value, Mapping):
-                names = {name: self.text(name) for name in value}
-                found[key] = {names[name]: self.schema(item) for name, item in value.items()}
+                names = {name: name if name in _KEYWORDS else self.text(name) for name in value}
+                found[key] = {names[name]: self.noted(name, self.schema(item)) for name, item in value.items()}
             elif key == "enum" and isinstance(value, list):
                 found[key] = [self.value(item) for item in value]
             elif key == "const":
@@ -75,14 +83,16 @@ def hidden_arguments(tools: Sequence[ToolSpec], render: Callable[[Sequence[ToolS
     lost = {mark: meaning for mark, meaning in marks.meanings.items() if mark not in text}
     found: list[str] = []
     for tool, copy in zip(tools, marked, strict=True) if lost else ():
-        names = tool.parameters.get("properties") or {}
-        shown = inlined(copy.parameters).get("properties") or {}
-        for name, mark in zip(names, shown, strict=False):
-            written = json.dumps({mark: shown[mark]})
+        whole = inlined(copy.parameters)
+        shown = whole.get("properties") or {}
+        beside = {tool.name: {key: value for key, value in whole.items() if key != "properties"}}  # such as `oneOf`
+        names = [f"{tool.name}.{name}" for name in inlined(tool.parameters).get("properties") or {}]
+        for name, part in [*zip(names, ({mark: shown[mark]} for mark in shown), strict=False), *beside.items()]:
+            written = json.dumps(part)
             parts = [meaning for each, meaning in lost.items() if each in written]
             if parts:
                 more = ", …" if len(parts) > _MOST_PARTS else ""
-                found.append(f"{tool.name}.{name} ({', '.join(islice(parts, _MOST_PARTS))}{more})")
+                found.append(f"{name} ({', '.join(islice(parts, _MOST_PARTS))}{more})")
     if not found:
         return ""
     more = f" and {len(found) - _MOST} more" if len(found) > _MOST else ""

@@ -6,13 +6,16 @@ count. `answers` has the comparison of two texts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from rlfactory_core.errors import ConfigError, VerifierError
 from rlfactory_core.rewards.answers import exact_match, f1, squad_em, squad_f1
 from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN
 from rlfactory_core.types import Sample, Score, StopReason, Trajectory
+
+_log = logging.getLogger(__name__)
 
 ENV_REWARD = "env_reward"  # the name of `EnvReward`
 
@@ -28,7 +31,26 @@ def extract_answer(text: str) -> str | None:
     return None
 
 
-class ExactMatch:
+class _Compared:
+    """A scorer that compares answers as texts."""
+
+    def check_samples(self, samples: Sequence[Sample]) -> None:
+        """Warn of gold answers within marks that no short answer has; with them no answer is right."""
+        golds = (
+            str(gold)
+            for sample in samples
+            for gold in (sample.answer if isinstance(sample.answer, list | tuple) else [sample.answer])[:1]
+        )
+        marked = [gold for gold in golds if "\\boxed{" in gold or ANSWER_OPEN in gold]
+        if marked:
+            _log.warning(
+                "%s: %d of %d answers have marks around what is meant, such as %r, and are compared whole. The reward "
+                "math reads \\boxed{…}; else take the marks out of the data.",
+                *(type(self).__name__, len(marked), len(samples), marked[0][-80:]),
+            )
+
+
+class ExactMatch(_Compared):
     """Scores the `exact_match` of the last answer; no answer scores 0."""
 
     inline: ClassVar[bool] = True
@@ -37,7 +59,7 @@ class ExactMatch:
         return _compare(trajectory, exact_match)
 
 
-class F1:
+class F1(_Compared):
     """Scores the `f1` of the last answer; no answer scores 0."""
 
     inline: ClassVar[bool] = True
@@ -46,7 +68,7 @@ class F1:
         return _compare(trajectory, f1)
 
 
-class SquadEM:
+class SquadEM(_Compared):
     """Scores the `squad_em` of the last answer, for comparisons with published numbers; no answer scores 0."""
 
     inline: ClassVar[bool] = True
@@ -55,7 +77,7 @@ class SquadEM:
         return _compare(trajectory, squad_em)
 
 
-class SquadF1:
+class SquadF1(_Compared):
     """Scores the `squad_f1` of the last answer, for comparisons with published numbers; no answer scores 0."""
 
     inline: ClassVar[bool] = True

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from rlfactory_core.config import DataColumns
 from rlfactory_core.errors import DataError, MissingExtraError
-from rlfactory_core.tasks.messages import data_in, read_prompt
+from rlfactory_core.tasks.messages import data_in, looks_printed, read_prompt
 from rlfactory_core.types import Message, Sample
 
 __all__ = ["first_rows", "load_samples"]
@@ -76,7 +76,7 @@ def load_samples(path: str | Path, columns: DataColumns, split: str) -> list[Sam
     if answers.kept:
         _log.warning(
             "%s: %d of %d answers in %r are lists or objects in a text, such as %.80r. Each is one answer as it is "
-            "written; write several accepted ones as texts in quotes.",
+            "written; write several accepted ones as a JSON list of texts.",
             *(path, len(answers.kept), len(rows), columns.answer, answers.kept[0]),
         )
     return samples
@@ -277,7 +277,10 @@ class _Answers:
 
     def _listed(self, value: Any) -> Any:
         """The list of texts that a text wholly is; a list of numbers alone may well be one answer."""
-        if not isinstance(value, str) or (found := data_in(value)) is None:
+        if not isinstance(value, str):
+            return value
+        if (found := data_in(value)) is None:
+            self.kept += [value] if looks_printed(value) else []
             return value
         plain = isinstance(found, list) and not any(isinstance(item, list | Mapping) for item in found)
         if plain and any(isinstance(item, str) for item in found):

@@ -11,6 +11,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -40,6 +41,11 @@ _BESIDE |= {"source", "timestamp", "token_count", "train", "trainable", "turn", 
 _KNOWN = _READ | _BESIDE | {"refusal", *_REASONING}
 _TEXTS = ("text", "input_text", "output_text")  # types of parts
 _ADJACENT = re.compile(r"['\"]\s+['\"]")  # texts without a comma between them: numpy's way to write a list
+_PRINTED = re.compile(r"['\"}\]]\s+['\"{\[]|\barray\(\[")  # data as numpy prints it, which nothing reads again
+_SAID = rf"['\"](?:role|from)['\"]\s*:\s*['\"](?:{'|'.join(_ROLES)})['\"]"
+_BROKEN = re.compile(rf"(?s)\s*\[\s*\{{(?=.*['\"](?:content|value)['\"]\s*:).*{_SAID}")  # messages, and no JSON
+_MESSAGES = ("messages", "conversations", "conversation", "prompt")  # keys of an object that holds a conversation
+_RESULT = re.compile(r"(?s)\s*<tool_response>\s*((?:(?!</?tool_response>).)*?)\s*</tool_response>\s*")
 _HALF = re.compile("[\ud800-\udfff]")
 
 
@@ -61,6 +67,21 @@ def data_in(text: str) -> Any:
     return None if _HALF.search(json.dumps(found, ensure_ascii=False, default=str)) else found
 
 
+def looks_printed(text: str) -> bool:
+    """Whether a text is a list or an object as numpy prints it, without commas or with ``array(…)``."""
+    text = text.strip()
+    whole = text[:1] + text[-1:] in ("[]", "{}") or (text.startswith("array([") and text.endswith(")"))
+    return whole and data_in(text) is None and _PRINTED.search(text) is not None
+
+
+def _unquoted(text: str) -> str:
+    """The text in a JSON text that is wholly a list or an object, which was written as JSON twice."""
+    if re.match(r'\s*"\s*[\[{]', text) and text.rstrip().endswith('"'):
+        with suppress(ValueError):
+            return str(json.loads(text))
+    return text
+
+
 def read_prompt(value: Any, place: str) -> str | tuple[Message, ...]:
     """A row's prompt: a text, one message, or a list of messages; the latter two may be JSON in a text.
 
@@ -71,14 +92,16 @@ def read_prompt(value: Any, place: str) -> str | tuple[Message, ...]:
         DataError: it is empty, or a message cannot be read.
     """
     if isinstance(value, str) and value.strip():
-        found = data_in(value)
-        if not _has_role(found):
-            if found is None and re.match(r"\s*\[\s*\{\s*['\"](role|from)['\"]", value):
+        found = data_in(_unquoted(value))
+        if not _has_role(found) and _holder(found) is None:
+            if found is None and _BROKEN.match(value):
                 raise DataError(f"{place} begins like messages as JSON, and cannot be read: {value[:200]!r}.")
             return value
         value = found
-    if isinstance(value, Mapping) and _has_role(value):
-        value = [value]
+    if isinstance(value, Mapping):
+        if (key := _holder(value)) is not None:
+            raise DataError(f"{place} is an object with messages in {key!r}; write data.columns.prompt=COLUMN.{key}.")
+        value = [value] if _has_role(value) else value
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
         raise DataError(f"{place} is empty or not a prompt; expected a text or a list of messages.")
     reader = _Conversation(place)
@@ -86,6 +109,11 @@ def read_prompt(value: Any, place: str) -> str | tuple[Message, ...]:
     if not any(message.content.strip() for message in messages):
         raise DataError(f"{place} holds only empty messages.")
     return messages
+
+
+def _holder(found: Any) -> str | None:
+    """The key of an object under which its messages are."""
+    return next((key for key in _MESSAGES if isinstance(found, Mapping) and _has_role(found.get(key))), None)
 
 
 def _has_role(found: Any) -> bool:
@@ -121,7 +149,8 @@ class _Conversation:
             content = str(refusal)
         if role == "tool":
             call_id, name = self._answered(given)
-            return Message("tool", content or "", tool_call_id=call_id, name=name)
+            inner = _RESULT.fullmatch(content or "")  # templates write such tags themselves
+            return Message("tool", inner[1] if inner else content or "", tool_call_id=call_id, name=name)
         if said == "function_call":
             listed, content = data_in(content or ""), ""
             calls = self._calls(listed if isinstance(listed, list) else [listed], item)
@@ -149,7 +178,8 @@ class _Conversation:
         if content is None or isinstance(content, str):
             return content, ""
         parts = [_without_nulls(part) for part in content] if isinstance(content, list) else []
-        if parts and all(_is_text(part) or _is_thought(part) for part in parts):
+        data = role == "tool" and all(isinstance(part, str) for part in parts)
+        if parts and not data and all(_is_text(part) or _is_thought(part) for part in parts):
             texts = (part if isinstance(part, str) else part["text"] for part in parts if _is_text(part))
             return "".join(texts), "".join(part["thinking"] for part in parts if _is_thought(part))
         if role == "tool":  # a result as data

@@ -109,6 +109,9 @@ class _Cleaner:
             for value in self._value(str(keyword), item, f"{at}.{keyword}".lstrip("."), level)
         }
         self._required(found, given, at)
+        if found.get("nullable") is True and isinstance(found.get("type"), str) and found["type"] != "null":
+            found["type"] = [found["type"], "null"]  # as OpenAPI 3.0 means it
+            found |= {"enum": [*found["enum"], None]} if isinstance(found.get("enum"), list) else {}
         return found
 
     def _value(self, keyword: str, given: Any, at: str, level: int) -> Iterator[Any]:

@@ -118,6 +118,20 @@ def test_what_a_template_hides_is_named() -> None:
     found = hidden_arguments([find.spec, visit.spec], lambda tools: chat.initial_text([QUESTION], tools))
     assert "visit.at (city, zipcode), visit.many (city, zipcode). Say" in found
     assert "find." not in found
+    text = {"type": "string"}
+    named = ToolSpec("file", "", {"type": "object", "properties": {"title": text, "type": text, "description": text}})
+    either = ToolSpec(
+        "go", "", {"type": "object", "oneOf": [{"properties": {way: text}} for way in ("north", "south")]}
+    )
+    gemma = make_format("gemma4_v2")
+    for chat, tool_, words in (
+        (gemma, named, "file.type (type), file.description (description). Say"),
+        (make_format("gptoss"), named, ""),
+        (make_format("gptoss"), either, "go (north, south). Say"),
+    ):
+        said = hidden_arguments([tool_], lambda tools, chat=chat: chat.initial_text([QUESTION], tools))
+        assert words in said
+        assert bool(words) == bool(said)
 
 
 ODD = ToolSpec(

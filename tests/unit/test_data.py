@@ -109,7 +109,9 @@ def test_older_formats_and_conversations_as_json_are_messages_too(tmp_path: Path
         {"from": "function_call", "value": '{"name": "weather", "arguments": {}}'},
         {"from": "observation", "value": '{"degrees": 18}'},
     ]
-    for given in (functions, sharegpt, json.dumps(functions), str(sharegpt)):
+    tagged = [*functions[:2], functions[2] | {"content": '<tool_response>\n{"degrees": 18}\n</tool_response>'}]
+    twice = json.dumps(json.dumps(functions))
+    for given in (functions, sharegpt, tagged, json.dumps(functions), str(sharegpt), twice):
         (sample,) = load(write(tmp_path / "q.jsonl", VERL | {"prompt": given}))
         call = ToolCall("call_0", "weather", "{}", {})
         result = Message("tool", '{"degrees": 18}', tool_call_id="call_0", name="weather")
@@ -118,7 +120,13 @@ def test_older_formats_and_conversations_as_json_are_messages_too(tmp_path: Path
             Message("assistant", "", tool_calls=(call,)),
             result,
         )
-    for text in ("[1, 2, 3]", '{"role": "cook", "name": "Ann"}', '["a", "b"]'):
+    for text in (
+        "[1, 2, 3]",
+        '{"role": "cook", "name": "Ann"}',
+        '["a", "b"]',
+        '[{"role": "cook"}] Who is it?',
+        '"[1]"',
+    ):
         assert load(write(tmp_path / "q.jsonl", VERL | {"prompt": text}))[0].prompt == text
 
 
@@ -140,6 +148,8 @@ def test_an_answer_may_stand_behind_a_solution_or_in_the_prompt(tmp_path: Path) 
         ("['Ann', 'Ann Lee']", ("Ann", "Ann Lee")),
         ('["4", 5]', ("4", "5")),
         ("['Ann' 'Lee']", "['Ann' 'Lee']"),  # as numpy writes two texts, which Python reads as one
+        ("array(['Ann', 'Lee'], dtype=object)", "array(['Ann', 'Lee'], dtype=object)"),
+        ("{'target': array(['Ann'], dtype=object)}", "{'target': array(['Ann'], dtype=object)}"),
         ("[1, 2]", "[1, 2]"),
         ('[{"name": "look"}]', '[{"name": "look"}]'),
         ("[0, 1)", "[0, 1)"),
@@ -149,7 +159,7 @@ def test_a_list_of_texts_in_a_text_is_several_answers(
     tmp_path: Path, given: str, read: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert load(write(tmp_path / "q.jsonl", answer(given)))[0].answer == read
-    kept = given in ("[1, 2]", '[{"name": "look"}]')
+    kept = isinstance(read, str) and given != "[0, 1)"
     assert ("1 of 1 answers" in caplog.text) == kept
 
 
@@ -213,6 +223,12 @@ def answer(value: Any) -> dict[str, Any]:
         ([VERL | {"prompt": [{"role": "user", "content": ""}]}], r"only empty messages"),
         ([VERL | {"prompt": [{"role": "robot", "content": "x"}]}], r"robot.*expected \{role, content\}"),
         ([VERL | {"prompt": '[{"role": "user", "content": "cut'}], r"begins like messages as JSON, and cannot be read"),
+        (
+            [VERL | {"prompt": "[{'content': 'x', 'role': 'user'}\n {'content': 'y', 'role': 'user'}]"}],
+            r"begins like mess",
+        ),
+        ([VERL | {"prompt": {"messages": VERL["prompt"]}}], r"with messages in 'messages'; write .*COLUMN.messages"),
+        ([VERL | {"prompt": json.dumps({"messages": VERL["prompt"]})}], r"an object with messages in 'messages'"),
         ([asked({"content": None})], r"null beside tool calls only"),
         ([asked({"content": [{"type": "image_url", "image_url": {"url": "x"}}]})], r"parts with texts; got image_url"),
         ([asked({"content": "x", "tool_plan": "first"})], r"no field 'tool_plan', which no chat template writes"),

@@ -26,6 +26,7 @@ from rlfactory_core.rewards import (
 )
 from rlfactory_core.types import (
     Message,
+    Sample,
     ToolCall,
     Trajectory,
 )
@@ -245,6 +246,13 @@ def test_ground_truth_may_be_one_or_several(truth: object) -> None:
 )
 def test_format_wants_good_calls_and_one_answer_at_the_end(item: Trajectory, expected: float) -> None:
     assert score(Format(), item) == expected
+
+
+def test_gold_answers_within_marks_are_said_at_the_start(caplog: pytest.LogCaptureFixture) -> None:
+    golds = ["5", "So \\boxed{5}.", ("<answer>5</answer>", "5"), None]
+    samples = [Sample(id=str(number), prompt="?", answer=gold) for number, gold in enumerate(golds)]
+    ExactMatch().check_samples(samples)
+    assert "ExactMatch: 2 of 4 answers have marks" in caplog.text
 
 
 def test_a_sample_without_an_answer_is_a_fault() -> None:

@@ -51,6 +51,11 @@ def test_types_and_parts() -> None:
     assert of(type="Date") == of(type="str") == of(type="STRING") == TEXT
     assert of(type="any") == of(type=[]) == of(anyOf=None) == of(enum=None) == {}
     assert of(type=["int", "null"]) == {"type": ["integer", "null"]}
+    assert of(type="str", nullable=True, enum=["x"]) == {
+        "type": ["string", "null"],
+        "nullable": True,
+        "enum": ["x", None],
+    }
     assert of(type="array", items="string") == {"type": "array", "items": TEXT}
     assert of(anyOf=[None, {"type": "float"}]) == {"anyOf": [{"type": "number"}]}
     assert of(default=None, const=None, examples=[None]) == {"default": None, "const": None, "examples": [None]}

@@ -8,15 +8,18 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}|\$\{(/)\}")
+_VARIABLE = re.compile(r"\$\{(?:env:)?([A-Za-z_][A-Za-z0-9_]*)(?::-((?:(?!\$\{)[^}])*))?\}|\$\{(/)\}")
 _KNOWN = {"userHome": "HOME"}  # VS Code and Cursor have values for these two
 _SEPARATOR = "pathSeparator"
 _FOLDERS = {"workspaceFolder", "workspaceFolderBasename", "CLAUDE_PROJECT_DIR", "CLAUDE_PLUGIN_ROOT", "extensionPath"}
 
-_SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "fish"}
-_FOREIGN = r"\$\{\{[^}]*\}\}|\$\{\w+:[A-Za-z][^}]*\}|\{\{\s*[\w.-]+\s*\}\}"  # no shell fills these in either
+_SHELLS = {"sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "pwsh", "powershell"}
+# No shell fills these in either.
+_FOREIGN = r"\$\{\{[^}]*\}\}|\$\{\w+:[A-Za-z][^}]*\}|\{\{\s*[\w.-]+\s*\}\}|(?<!\$)\{(?:env|file):[^{}]+\}"
 _IN_SCRIPT = re.compile(_FOREIGN)
-_IN_TEXT = re.compile(rf"{_FOREIGN}|\$\{{[^}}]*\}}?|\$(?P<plain>[A-Za-z_]\w*)|%[A-Z_][A-Z0-9_]{{3,}}%")
+_IN_TEXT = re.compile(
+    rf"{_FOREIGN}|\$\{{[^}}]*\}}?|\$env:\w+|\$\([A-Za-z_/][^)]*\)|\$(?P<plain>[A-Za-z_]\w*)|%[A-Z_][A-Z0-9_]{{3,}}%"
+)
 _WHOLE = re.compile(r"(?i)(?:bearer |token )?<[^<>]+>")
 _WHOLE_VALUE = re.compile(r"(?i)(?:bearer |token )?your[-_][\w-]+")  # of a variable or a header
 _PREFIX = re.compile(r"(?:env|input|inputs|secrets|vars|command|config|file)[.:]")

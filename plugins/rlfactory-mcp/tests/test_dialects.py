@@ -139,6 +139,10 @@ def test_a_key_without_effect_is_said_at_the_start(caplog: pytest.LogCaptureFixt
         ("%APPDATA%", "${APPDATA}"),
         ("${NAME-default}", "${NAME}"),
         ("${HOME", "${HOME}"),
+        ("${NAME:-${HOME}}", "${NAME}"),
+        ("{env:HOME}", "${HOME}"),
+        ("$env:TOKEN", "${TOKEN}"),
+        ("$(cat token)", "${CAT_TOKEN}"),
         ("Bearer <YOUR_TOKEN>", "${YOUR_TOKEN}"),
         ("your-api-key", "${YOUR_API_KEY}"),
         ("${workspaceFolder}", "Write the folder"),
@@ -152,7 +156,7 @@ def test_a_placeholder_that_nothing_fills_in(text: str, write: str) -> None:
 
 
 def test_texts_with_signs_that_are_no_placeholders() -> None:
-    texts = ["pa$word", "pa$$w0rd", "^a$", "$1", "100%", "{{", "<a> <b>", "${NAME:-$HOME}", "${WITH}"]
+    texts = ["pa$word", "$(?!x)", "pa$$w0rd", "^a$", "$1", "100%", "{{", "<a> <b>", "${NAME:-$HOME}", "${WITH}"]
     server = expand(one(command="x", args=texts), {"HOME": "/h", "WITH": "${input:x}"})
     assert server.args == (*texts[:-2], "$HOME", "${input:x}")
     script = one(command="/bin/sh", args=["-c", "exec server ${ROOT%/} $HOME"])

@@ -166,3 +166,5 @@ def test_results_of_another_form(result: dict[str, Any], text: str) -> None:
 def test_an_error_that_is_written_as_text() -> None:
     with pytest.raises(ToolError, match="boom"):
         render({"content": "boom", "isError": "true"})
+    with pytest.raises(ToolError, match="boom"):
+        render({"content": "boom", "isError": 1})
