@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 from rlfactory_core.errors import DataError
@@ -105,10 +106,21 @@ def read_prompt(value: Any, place: str) -> str | tuple[Message, ...]:
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
         raise DataError(f"{place} is empty or not a prompt; expected a text or a list of messages.")
     reader = _Conversation(place)
-    messages = tuple(reader.message(item) for item in value)
+    messages = _in_order([reader.message(item) for item in value])
     if not any(message.content.strip() for message in messages):
         raise DataError(f"{place} holds only empty messages.")
     return messages
+
+
+def _in_order(messages: list[Message]) -> tuple[Message, ...]:
+    """The messages, with the results of a turn in the order of its calls: many templates write no ids of calls."""
+    for start, turn in enumerate(messages):
+        order = [call.id for call in turn.tool_calls]
+        results = list(takewhile(lambda message: message.role == "tool", messages[start + 1 :])) if order[1:] else []
+        if sorted(str(each.tool_call_id) for each in results) == sorted(order):
+            results.sort(key=lambda message: order.index(str(message.tool_call_id)))
+            messages[start + 1 : start + 1 + len(results)] = results
+    return tuple(messages)
 
 
 def _holder(found: Any) -> str | None:

@@ -130,6 +130,14 @@ def test_older_formats_and_conversations_as_json_are_messages_too(tmp_path: Path
         assert load(write(tmp_path / "q.jsonl", VERL | {"prompt": text}))[0].prompt == text
 
 
+def test_results_stand_in_the_order_of_their_calls(tmp_path: Path) -> None:
+    calls = [{"id": key, "function": {"name": "look", "arguments": {}}} for key in ("a", "b")]
+    results = [{"role": "tool", "tool_call_id": key, "content": key} for key in ("b", "a")]
+    turns = [*VERL["prompt"], {"role": "assistant", "tool_calls": calls}, *results, *VERL["prompt"]]
+    (sample,) = load(write(tmp_path / "q.jsonl", VERL | {"prompt": turns}))
+    assert [message.content for message in sample.messages] == ["Who?", "", "a", "b", "Who?"]
+
+
 def test_an_answer_may_stand_behind_a_solution_or_in_the_prompt(tmp_path: Path) -> None:
     turn = {"role": "assistant", "content": "Ann"}
     path = write(tmp_path / "q.jsonl", answer("One and one.\n#### 1,002 ") | {"prompt": [*VERL["prompt"], turn]})
