@@ -179,7 +179,7 @@ def expand(server: ServerConfig, environ: Mapping[str, str]) -> ServerConfig:
         UsageError: a variable is not set and has no default, or a placeholder is one that only another program fills
             in; the message names it, the server and the key.
     """
-    filler = Filler(server.name, server.command, environ)
+    filler = Filler(server.name, (server.command, *server.args), environ)
     text = filler.fill
     changes = {
         "command": text("command", server.command),

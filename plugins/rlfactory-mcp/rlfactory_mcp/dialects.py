@@ -36,11 +36,12 @@ _WITHOUT_EFFECT = {
     "$schema", "chatMenu", "description", "dev", "displayName", "extensionName", "faviconUrl", "gallery", "icon",
     "iconPath", "iconUrl", "id", "installSource", "key", "logoUrl", "longRunning", "metadata", "name", "provider",
     "providerUrl", "reference", "registryUrl", "remoteConfigured", "searchKey", "source", "sourceFile",
-    "sseReadTimeout", "sse_read_timeout", "startup", "stderr", "tags", "title", "trust", "version", "watchPaths",
+    "startup", "stderr", "tags", "title", "trust", "version", "watchPaths",
 }  # fmt: skip
 _APPROVAL = "nobody is asked before a call here, and all tools are offered; 'allow' names those to offer"
 _HINTED = {
     **dict.fromkeys(("alwaysAllow", "autoApprove", "always_allow", "auto_approve"), _APPROVAL),
+    **dict.fromkeys(("sseReadTimeout", "sse_read_timeout"), "a stream may be silent here; 'timeout' is for a call"),
     "serverInstructions": "the model is not shown a server's instructions; write them into the prompt (--system)",
 }
 _TOKEN = 'nobody signs in here; write a token: "headers": {"Authorization": "Bearer ${TOKEN}"}'
@@ -236,8 +237,8 @@ def _converted(at: str, theirs: str, ours: str, value: Any) -> Any:
 
 
 def _text(value: Any) -> Any:
-    """A number as its text; everything else, such as true, has no text that is certain."""
-    return json.dumps(value) if _is_number(value) else value
+    """A whole number as its text; everything else, such as true or 1.10, has no text that is certain."""
+    return json.dumps(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _is_number(value: Any) -> bool:

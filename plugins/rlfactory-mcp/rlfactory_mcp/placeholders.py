@@ -30,7 +30,7 @@ class Filler:
     """Fills in the texts of one server, and collects what is wrong with them."""
 
     server: str
-    command: str  # as it is written
+    words: tuple[str, ...]  # the command and its arguments, as they are written
     environ: Mapping[str, str]
     values: set[str] = field(default_factory=set)  # of the variables, which may be secret
     problems: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Filler:
         """The placeholders of other programs in the parts of a text that are not of variables."""
         if _WHOLE.fullmatch(text) or (key.startswith(("env.", "headers.")) and _WHOLE_VALUE.fullmatch(text)):
             yield text
-        script = key.startswith("args") and PurePath(self.command).name in _SHELLS
+        script = key.startswith("args") and any(PurePath(word).name in _SHELLS for word in self.words)  # `env bash -c`
         for part in parts:
             for found in (_IN_SCRIPT if script else _IN_TEXT).finditer(part):
                 plain = None if script else found["plain"]

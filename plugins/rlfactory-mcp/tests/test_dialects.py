@@ -109,6 +109,8 @@ def test_keys_that_mean_the_same() -> None:
         ({"requiresOAuth": True}, ["it.requiresOAuth", '"headers"', "${TOKEN}"]),
         ({"includeTools": ["a"], "allow": ["b"]}, ["mean 'allow', and differ"]),
         ({"type": "websocket"}, ["it.type", "'websocket'"]),
+        ({"env": {"VERSION": 1.10}}, ["it.env.VERSION", "1.1", "string"]),
+        ({"args": ["-v", 1.5]}, ["it.args", "1.5", "string"]),
         ({"env": {"DEBUG": True}}, ["it.env.DEBUG", "True", "string"]),
         ({"surprise": 1}, ["Unknown key 'mcpServers.it.surprise'"]),
     ],
@@ -159,6 +161,7 @@ def test_texts_with_signs_that_are_no_placeholders() -> None:
     texts = ["pa$word", "$(?!x)", "pa$$w0rd", "^a$", "$1", "100%", "{{", "<a> <b>", "${NAME:-$HOME}", "${WITH}"]
     server = expand(one(command="x", args=texts), {"HOME": "/h", "WITH": "${input:x}"})
     assert server.args == (*texts[:-2], "$HOME", "${input:x}")
-    script = one(command="/bin/sh", args=["-c", "exec server ${ROOT%/} $HOME"])
-    assert expand(script, {}).args == script.args
+    call = ["-c", "exec server ${ROOT%/} $HOME $(date)"]
+    for script in (one(command="/bin/sh", args=call), one(command="/usr/bin/env", args=["bash", *call])):
+        assert expand(script, {}).args == script.args
     assert expand(one(command="x", cwd="${userHome}${/}a"), {"HOME": "/h"}).cwd == "/h/a"
