@@ -155,7 +155,7 @@ def render(result: Mapping[str, Any]) -> str:
         raise ToolFailedError("the server's answer is not valid") from error
     structured = result.get("structuredContent")
     text = "\n".join(blocks) if blocks or structured is None else to_text(structured)
-    if str(result.get("isError")).lower() in ("true", "1"):
+    if str(result.get("isError", result.get("is_error"))).lower() in ("true", "1"):
         raise ToolError(text or "the tool failed and gave no reason")
     return text
 

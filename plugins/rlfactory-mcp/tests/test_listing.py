@@ -166,5 +166,6 @@ def test_results_of_another_form(result: dict[str, Any], text: str) -> None:
 def test_an_error_that_is_written_as_text() -> None:
     with pytest.raises(ToolError, match="boom"):
         render({"content": "boom", "isError": "true"})
-    with pytest.raises(ToolError, match="boom"):
-        render({"content": "boom", "isError": 1})
+    for key, said in (("isError", 1), ("is_error", True)):
+        with pytest.raises(ToolError, match="boom"):
+            render({"content": "boom", key: said})
