@@ -8,6 +8,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from rlfactory_core.config import EngineSection, RunConfig, Section
@@ -218,6 +219,8 @@ class Registry:
     def _search(self, name: str, kinds: Sequence[Kind]) -> list[Registration]:
         file, _, member = name.rpartition(":")
         if is_file(file) and "reward_scorer" in kinds:
+            if not Path(file).expanduser().is_file():
+                raise PluginError(f"--reward {name}: there is no file {Path(file).expanduser().absolute()}.")
             return [reward_in_file(self._load(file), member)]
         found = self._matches(name, kinds)
         if found:  # plugins that an earlier search has loaded must not cause a conflict

@@ -204,6 +204,8 @@ def test_a_reward_in_a_file_is_found_by_its_name(tmp_path: Path) -> None:
     assert [item.plugin for item in prints if item.plugin == str(file)]
     Registry([]).load_for_worker(prints)
     for name in ("Min", "x"):
+        with pytest.raises(PluginError, match=r"--reward .*gone\.py:Mine: there is no file"):
+            registry.find(f"{tmp_path / 'gone.py'}:Mine", "reward_scorer")
         with pytest.raises(PluginError, match=r"no reward of that name.*Mine"):
             registry.find(f"{file}:{name}", "reward_scorer", "verifier")
     with pytest.raises(PluginError, match="registers nothing"):

@@ -78,10 +78,11 @@ def test_the_results_as_json_of_data_and_a_reward_of_ones_own(rlfactory: Run, tm
     (tmp_path / "train.jsonl").write_text('{"prompt": "1+1?", "answer": "2"}\n{"prompt": "1+2?", "answer": "3"}\n')
     (tmp_path / "own.py").write_text("def brief(trajectory): return 1.0\n")
     own = ["--data", tmp_path / "train.jsonl", "data.columns.answer=answer", "--reward", f"{tmp_path / 'own.py'}:brief"]
-    done = rlfactory("plugins", "check", "tools", "--only", "splits", "--json", *map(str, own))
+    done = rlfactory("plugins", "check", "--only", "splits", "--json", *map(str, own))
     found = json.loads(done.stdout)
     assert (done.returncode, found["passed"], [each["name"] for each in found["checks"]]) == (0, True, ["splits"])
-    assert found["checks"][0]["evidence"][0] == "train: 2 samples with unique ids"
+    assert (found["plugin"], found["checks"][0]["evidence"][0]) == ("tools", "train: 2 samples with unique ids")
+    assert "Name the task" in rlfactory("plugins", "check", "train.lr=1").stderr
 
 
 def test_an_unknown_check_gets_the_nearest_name(rlfactory: Run) -> None:

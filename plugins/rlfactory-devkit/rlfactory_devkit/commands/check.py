@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from dataclasses import asdict
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,15 +29,17 @@ from rlfactory_core.cli.options import (
     task_options,
 )
 from rlfactory_core.cli.output import echo, echo_json
+from rlfactory_core.errors import UsageError
 
 if TYPE_CHECKING:
     from rlfactory_devkit.checks.result import CheckResult
 
+_KEY = re.compile(r"[A-Za-z_][\w.]*=")
 _WIDTH = 13  # of the names
 
 
 @click.command(context_settings=SETTINGS)
-@click.argument("plugin", metavar="NAME|FILE.py")
+@click.argument("plugin", metavar="[NAME|FILE.py]", required=False)
 @click.option("--only", multiple=True, metavar="CHECK", help="This check alone; may be repeated.")
 @click.option("--model", "models", multiple=True, metavar="PATH", help="Also try this model's tokenizer in `tokens`.")
 @DATA
@@ -50,7 +54,7 @@ _WIDTH = 13  # of the names
 def check(
     ctx: click.Context,
     /,
-    plugin: str,
+    plugin: str | None,
     only: tuple[str, ...],
     models: tuple[str, ...],
     file: Path | None,
@@ -59,6 +63,8 @@ def check(
     **options: Any,
 ) -> None:
     """Play the task NAME with policies that need no model, and say what is wrong with it; exit with 1 if anything is.
+
+    Without a NAME, it is the task of your own data and tools (--data, --mcp), as in `rlfactory run`.
 
     The checks: oracle, floor, determinism, leakage, isolation, cancellation, close, faults, tokens, pickling, splits,
     bounds. Any other --NAME VALUE is an option of the task, and KEY=VALUE sets any key of the configuration.
@@ -70,6 +76,7 @@ def check(
 
     names, started = chosen(only), time.perf_counter()
     overrides: list[str | Mapping[str, Any]] = [load_yaml(file)] if file else []
+    plugin, rest = _task_and_rest(plugin, rest, bool(file or options["data"] or options["eval_data"] or options["mcp"]))
     overrides += [nested(options, PLACES), *task_options(rest)]
     results = []
     with (
@@ -90,6 +97,20 @@ def check(
     else:
         echo(f"\n{_verdict(plugin, results)} {seconds:.0f} s")
     ctx.exit(1 if any(result.passed is False for result in results) else 0)
+
+
+def _task_and_rest(plugin: str | None, rest: tuple[str, ...], own: bool) -> tuple[str, tuple[str, ...]]:
+    """The task's name and the other words: a KEY=VALUE may come before the name, and data of one's own needs none."""
+    from rlfactory_core.tasks.generic import NAME
+
+    words = () if plugin is None else (plugin, *rest)
+    keys = tuple(takewhile(_KEY.match, words))
+    others = words[len(keys) :]
+    if others and not others[0].startswith("-"):
+        return others[0], (*keys, *others[1:])
+    if not own:
+        raise UsageError("Name the task: a plugin, a FILE.py, or data and tools of your own (--data, --mcp).")
+    return NAME, words
 
 
 def _lines(result: CheckResult) -> list[str]:
