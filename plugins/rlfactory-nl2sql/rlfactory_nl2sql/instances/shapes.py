@@ -217,7 +217,10 @@ def shape_of(texts: Sequence[str]) -> Shape | None:
     if all(text.isdecimal() for text in texts):
         found = {form: _form(those) for form, those in by_form.items()}
         enough = _FEW if all(len(text) == _WHOLE_DATE for text in texts) else _DATES
-        return Shape(found) if len(texts) >= enough and all(one.dates for one in found.values()) else None
+        dates = len(texts) >= enough and all(one.dates for one in found.values())
+        widths = {*map(len, texts)}
+        codes = len(widths) == 1 and widths != {1} and any(text[0] == "0" for text in texts)  # such as ZIP codes
+        return Shape(found) if dates or codes else None
     if sum(bool(_PLAIN.sub("", text)) for text in texts) < _SHAPED * len(texts) and not _are_lists(texts):
         return None
     return Shape({form: _form(those) for form, those in by_form.items()})
