@@ -24,7 +24,7 @@ Row = Mapping[str, Any]
 _log = logging.getLogger(__name__)
 _ABSENT = object()
 ASK = "ask"  # of `DataColumns`
-_SOLUTION = re.compile(r"(?:^|\n)[ \t]*(####)[^\n]*\S\s*\Z")  # how GSM8K ends a solution
+_SOLUTION = re.compile(r"(?<!\S)####[^\n]*\S\s*\Z")  # how GSM8K ends a solution, also in one line
 _LINES = (".jsonl", ".json", ".ndjson")
 _HALF = re.compile("[\ud800-\udfff]")  # a surrogate of UTF-16 that is alone; json joins the pairs
 

@@ -248,6 +248,7 @@ def answer(value: Any) -> dict[str, Any]:
             r"'Ann'.*last_turn=drop.*keep",
         ),
         ([answer("One and one.\n#### 2")], r"'#### 2', as in GSM8K\..*answer_after=####.*answer_after=null"),
+        ([answer("One and one. #### 2")], r"'#### 2', as in GSM8K"),
         ([VERL | {"prompt": ["Who?"]}], r"expected \{role, content\}"),
         ([answer("")], r"is empty; every question needs an answer"),
         ([answer(None)], r"is empty"),
