@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import colour_server
 import pytest
+from recipes import made, shown
 from rlfactory_devkit.tokenizers import chat_template
 from said import Said
 from stock_task import Stock, count
@@ -19,27 +18,15 @@ from stock_task import Stock, count
 from rlfactory_core import Message, Sample, Section, Task, TinyModelRecipe, ToolContext, tool
 from rlfactory_core.errors import ModelError, PluginError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import EnvStart, Tool
+from rlfactory_core.protocols import EnvStart
 from rlfactory_core.rollout import ToolEnv
 from rlfactory_core.runner import resolve
-from rlfactory_core.tasks import solving
 from rlfactory_core.tasks.demonstrations import demonstrated_recipe, recipe_of
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.solving import DEFAULTS, tiny_defaults
-from rlfactory_core.tiny import Demonstration, answer_text, call
+from rlfactory_core.tiny import answer_text, call
 
 FILE = str(Path(__file__).parent.parent / "support" / "stock_task.py")
-
-
-def made(task: Task) -> TinyModelRecipe:
-    recipe = recipe_of(task)
-    assert recipe is not None
-    return recipe
-
-
-def shown(recipe: TinyModelRecipe, stage: int, number: int = 400) -> list[Demonstration]:
-    rng = random.Random(0)
-    return [recipe.stages[stage].demonstrate(rng) for _ in range(number)]
 
 
 def refusal(task: Task) -> str:
@@ -160,54 +147,6 @@ def test_a_teacher_may_be_another_than_the_oracle() -> None:
     assert "Mistaken.demonstrate, sample 'train-" in refusal(Mistaken())
 
 
-class Source:
-    """Tools that are known only once it is open."""
-
-    closed = 0
-
-    async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
-        return Stock.tools
-
-    async def close(self) -> None:
-        type(self).closed += 1
-
-
-def test_tools_of_a_source_are_shown_too() -> None:
-    class Sourced(Stock):
-        tools = [Source()]
-
-    recipe = made(Sourced())
-    assert recipe.tools is not None
-    assert [spec.name for spec in recipe.tools] == ["count"]
-    assert any("Count what is in the shop" in text for text in recipe.vocabulary())
-    assert Source.closed == 1
-
-
-def test_tools_of_a_server_are_shown_too(tmp_path: Path) -> None:
-    pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
-    from rlfactory_mcp.source import McpSource
-
-    server = {"command": sys.executable, "args": [colour_server.__file__, str(tmp_path)]}
-
-    class Colours(Task):
-        tools = [McpSource({"mcpServers": {"colours": server}})]
-
-        def samples(self, split: str) -> list[Sample]:
-            return [
-                Sample(thing, f"What colour is {thing}?", colour) for thing, colour in colour_server.COLOURS.items()
-            ]
-
-        def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
-            if messages[-1].role == "tool":
-                return Message("assistant", answer_text(sample.answer))
-            return Message("assistant", "", tool_calls=(call("search", query=sample.id),))
-
-    recipe = made(Colours())
-    assert recipe.tools is not None
-    assert [spec.name for spec in recipe.tools] == ["search"]
-    assert {found.content for _, _, found, _ in shown(recipe, 0)} <= {f"1: {c}" for c in colour_server.COLOURS.values()}
-
-
 # --- what an author is told -----------------------------------------------------------------------------------------
 
 
@@ -291,23 +230,6 @@ def test_they_are_played_in_the_environment_of_the_run() -> None:
     recipe = recipe_of(task, Rude)
     assert recipe is not None
     assert shown(recipe, 0, 1)[0][0].content == "Be rude."
-
-
-def test_the_tools_of_servers_are_called_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Servers:
-        async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
-            return [count]
-
-        async def close(self) -> None: ...
-
-    class Bare(Stock):
-        tools = ()
-
-    monkeypatch.setattr(solving, "server_tools", lambda servers: Servers())
-    recipe = recipe_of(Bare(), code="v1", mcp={"mcpServers": {}})
-    assert recipe is not None
-    assert [each.name for each in recipe.tools or ()] == ["count"]
-    assert shown(recipe, 0, 1)[0][1].tool_calls[0].name == "count"
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Addresses of servers: completed, and shown without their passwords."""
+"""Addresses of servers: completed, shown without their passwords, and the keys that are sent to them."""
 
 from __future__ import annotations
 
@@ -27,3 +27,19 @@ def test_what_is_no_address_keeps_its_password_to_itself(address: str) -> None:
 
 def test_a_password_may_have_an_at_sign() -> None:
     assert without_credentials("no answer from http://bob:p4@ss@h/v1.") == "no answer from http://h/v1."
+
+
+@pytest.mark.parametrize(
+    ("address", "sent"),
+    [
+        ("https://api.openai.com/v1", "Bearer general"),
+        ("https://api.openai.com.example.org/v1", ""),
+        ("https://notopenai.com/v1", ""),
+        ("http://me:p%40ss@localhost/v1", "Basic bWU6cEBzcw=="),
+    ],
+)
+def test_whom_the_key_is_sent_to(address: str, sent: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "general")
+    made = OpenAIClient(address, "a")
+    assert made._authorization == sent
+    assert "@" not in made.base_url

@@ -3,51 +3,26 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import json
 import socket
 import threading
-import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from asked_client import ASK, LOOK, PARAMS, ask, client, talk
 from fake_openai import Reply, error, said, scripted, serve
 
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.clients.openai import OpenAIClient
 from rlfactory_core.errors import BackendError, UsageError
-from rlfactory_core.types import Message, SamplingParams, ToolCall, ToolSpec
-
-LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"where": {"type": "string"}}})
-ASK = (Message("system", "Be brief."), Message("user", "Who?"))
-PARAMS = SamplingParams(max_tokens=50, temperature=0.7, top_p=0.9, seed=2**62 + 5)
+from rlfactory_core.types import Message, ToolCall
 
 
 @pytest.fixture(autouse=True)
 def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("RLFACTORY_API_KEY", "OPENAI_API_KEY"):
         monkeypatch.delenv(name, raising=False)
-
-
-def client(url: str, model: str | None = None, **options: Any) -> OpenAIClient:
-    return OpenAIClient(url, model, **{"backoff_s": (0.001, 0.002), **options})
-
-
-async def ask(openai: OpenAIClient, *messages: Message, params: SamplingParams = PARAMS) -> Completion | None:
-    return await openai.complete(messages or ASK, [LOOK], params)
-
-
-def talk(openai: OpenAIClient, *messages: Message) -> Completion | None:
-    async def run() -> Completion | None:
-        await openai.open([LOOK])
-        try:
-            return await ask(openai, *messages)
-        finally:
-            await openai.close()
-
-    return asyncio.run(run())
 
 
 def test_a_question_as_it_is_sent_and_its_answer() -> None:
@@ -225,22 +200,6 @@ def test_the_key_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
     assert set(server.authorizations) == {None}  # what is meant for OpenAI is sent to nobody else
 
 
-@pytest.mark.parametrize(
-    ("address", "sent"),
-    [
-        ("https://api.openai.com/v1", "Bearer general"),
-        ("https://api.openai.com.example.org/v1", ""),
-        ("https://notopenai.com/v1", ""),
-        ("http://me:p%40ss@localhost/v1", "Basic bWU6cEBzcw=="),
-    ],
-)
-def test_whom_the_key_is_sent_to(address: str, sent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "general")
-    made = OpenAIClient(address, "a")
-    assert made._authorization == sent
-    assert "@" not in made.base_url
-
-
 def test_what_cannot_work_is_said_at_the_start() -> None:
     def refuse(reply: Reply) -> Any:
         return lambda body: reply
@@ -351,35 +310,6 @@ def test_a_server_that_is_away_at_first_can_be_opened_later() -> None:
     with serve(scripted(said("Hi")), models=lambda: loading[0] if loading else ["toy"]) as server:
         found = asyncio.run(run(client(server.url, retries=0)))
     assert found is not None
-
-
-@pytest.mark.parametrize(
-    ("reply", "message"),
-    [
-        (Reply(200, b"not gzip", {"Content-Encoding": "gzip"}), "gave an answer that cannot be read"),
-        (Reply(200, gzip.compress(bytes(20 << 20)), {"Content-Encoding": "gzip"}), "longer than 16,777,216 bytes"),
-        (Reply(200, b" " * (17 << 20)), "longer than 16,777,216 bytes"),
-        (Reply(200, gzip.compress(gzip.compress(b"{}")), {"Content-Encoding": "gzip, gzip"}), "expected gzip, deflate"),
-        (Reply(200, gzip.compress(b"{}")[:-9], {"Content-Encoding": "gzip"}), "it breaks off"),
-        (Reply(200, b'{"choices": [{"message": {}}], "usage": {"prompt_tokens": Infinity}}'), "did not answer with"),
-        (Reply(200, b"[" * 100_000), "did not answer with a chat completion"),
-        (Reply(200, b'{"choices": [{"message": {"role"'), "did not answer with a chat completion"),
-    ],
-)
-def test_an_answer_that_is_none_is_a_backend_error(reply: Reply, message: str) -> None:
-    with serve(scripted(reply)) as server, pytest.raises(BackendError, match=message):
-        talk(client(server.url))
-
-
-@pytest.mark.parametrize("raw", [False, True])
-def test_a_packed_answer_without_counts_is_read_and_its_tokens_are_estimated(*, raw: bool) -> None:
-    body = json.dumps(replace(said("x" * 400), headers={}).body | {"usage": None}).encode()
-    packed = zlib.compress(body)[2:-4] if raw else zlib.compress(body)
-    with serve(scripted(Reply(200, packed, {"Content-Encoding": "deflate"}))) as server:
-        found = talk(client(server.url))
-    assert found is not None
-    assert 100 <= found.sampled_tokens < 150
-    assert found.prompt_tokens > 0
 
 
 def test_a_cancelled_request_closes_its_connection() -> None:
