@@ -81,14 +81,15 @@ def ask(
     prompts = {"system": question.system, "user": question.user} if show_prompt else {}
     value, low, high = reply.values[0], checked.low, checked.high
     if as_json:
-        facts = ("text", "reasoning", "prompt_tokens", "sampled_tokens", "endpoint")
+        facts = ("text", "reasoning", "prompt_tokens", "sampled_tokens", "endpoint", "clamped")
         found = {"score": value, "raw": checked.on_scale(value), **{name: getattr(reply, name) for name in facts}}
         echo_json({**found, "seconds": round(reply.seconds, 6), **({"prompt": prompts} if prompts else {})})
         return
     for title, text in (*prompts.items(), ("reasoning", reply.reasoning), ("reply", reply.text)):
         if text:
             click.echo(f"{click.style(title, bold=True)}\n{printable(text.strip())}\n")
-    score = f"{value:.3g}  ({checked.on_scale(value):g} on the scale from {low:g} to {high:g})"
+    beyond = "; the reply's number is outside it" if reply.clamped else ""
+    score = f"{value:.3g}  ({checked.on_scale(value):g} on the scale from {low:g} to {high:g}{beyond})"
     click.echo(f"{click.style('score', bold=True)}  {score}")
     tokens = f"{reply.prompt_tokens} + {reply.sampled_tokens} tokens"
     click.echo(f"{tokens}, {reply.seconds:.2f} s, {reply.endpoint}")

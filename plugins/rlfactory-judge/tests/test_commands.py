@@ -26,6 +26,9 @@ def test_one_answer_is_judged_and_shown_with_the_judges_own_words(cli):
     assert "six times seven" in outcome.out
     assert "so: " in outcome.out
     assert "0.8  (8 on the scale from 0 to 10)" in outcome.out
+    with serve(lambda _: said('{"score": 95}')) as server:
+        beyond = cli("judge", "ask", "--url", server.url, *ASKED)
+    assert "1  (10 on the scale from 0 to 10; the reply's number is outside it)" in beyond.out
     assert "100 + 10 tokens" in outcome.out
     sent = " ".join(message["content"] for body in server.chats for message in body["messages"])
     assert "What is 6 times 7?" in sent
