@@ -219,12 +219,18 @@ _ELSEWHERE = {  # names of other programs and libraries -> our keys
     }.items()
     for key in theirs.split()
 }  # fmt: skip
+_TRAIN = (
+    "lr", "kl", "group_size", "prompts_per_step", "prompts", "loss", "advantage", "patience", "until", "warmup_steps",
+    "weight_decay", "schedule", "clip_low", "clip_high", "max_grad_norm", "microbatch_tokens", "gradient_checkpointing",
+)  # fmt: skip
+_ROLLOUT = ("temperature", "top_p", "max_tokens", "max_turns", "max_turn_tokens", "max_tool_calls", "slots")
 _AS_AN_OPTION = {  # an option that no task has -> a key of the run
-    "lr": "train.lr", "temperature": "rollout.temperature", "group_size": "train.group_size", "kl": "train.kl",
-    "lora": "train.lora.rank", "max_tokens": "rollout.max_tokens", "max_turns": "rollout.max_turns",
-    "gradient_checkpointing": "train.gradient_checkpointing", "loss": "train.loss", "top_p": "rollout.top_p",
+    **{name: f"train.{name}" for name in _TRAIN},
+    **{name: f"rollout.{name}" for name in _ROLLOUT},
     "dtype": "dtype",
-} | _ELSEWHERE  # fmt: skip
+    "lora": "train.lora.rank",
+    **_ELSEWHERE,
+}
 
 
 def _suggest(model_cls: type[BaseModel], start: Key, place: Key) -> str:

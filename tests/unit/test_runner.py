@@ -246,6 +246,7 @@ def test_a_scorers_own_deadline_holds_where_none_is_configured(plugin: Path) -> 
         ("output_dir", "out"),
         ("save_steps", "checkpoint.every"),
         ("lora", "train.lora.rank"),
+        ("warmup_steps", "train.warmup_steps"),
     ],
 )
 def test_an_option_of_other_programs_is_answered_by_the_runs_key(option: str, key: str) -> None:
