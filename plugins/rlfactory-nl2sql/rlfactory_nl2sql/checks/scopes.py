@@ -50,15 +50,15 @@ class Scopes:
         for _ in range(_MOST_STEPS):
             if not isinstance(found, exp.Column):
                 return found
-            found = self._step(found)
+            found = self.source(found)
             found = bare(found) if isinstance(found, exp.Expr) else found
         return None
 
     def source(self, column: exp.Column) -> Origin | exp.Expr | None:
-        """As `meaning`, but the expression as it is written, such as a cast; it may be another column."""
-        return self._step(column)
+        """What a column stands for in its own SELECT, as it is written there; it may be another column.
 
-    def _step(self, column: exp.Column) -> Origin | exp.Expr | None:
+        None if that is not known.
+        """
         name, table = column.name.lower(), column.table.lower()
         scope = self._scopes.get(id(column.find_ancestor(exp.Select)))
         while scope is not None:

@@ -86,6 +86,11 @@ class Group:
     ups: list[Maker] = field(default_factory=list)  # rows that raise the left side over the right one
     downs: list[Maker] = field(default_factory=list)
 
+    @property
+    def kept(self) -> dict[int, Any]:
+        """The values of the held columns."""
+        return {at: self.model[at] for at in self.held}
+
 
 class Aiming:
     """Adds the groups for the thresholds of one query to an instance."""
@@ -160,7 +165,7 @@ class Aiming:
     def _find_movers(self, group: Group) -> None:
         """Find rows that change the group's measure when they are added."""
         shop, table, models = self._shop, group.table, self._models[group.table]
-        keep = {at: group.model[at] for at in group.held}
+        keep = group.kept
 
         def like(other: Sequence[Any]) -> Maker:
             return lambda: shop.copied(table, other, keep)
@@ -222,7 +227,7 @@ class Aiming:
 
     def _meet(self, group: Group, other: Threshold) -> None:
         """Add rows until another threshold of the same groups is met."""
-        shop, table, keep = self._shop, group.table, {at: group.model[at] for at in group.held}
+        shop, table, keep = self._shop, group.table, group.kept
         makers: list[Maker] = [partial(shop.copied, table, group.model, keep)]
         makers += [partial(shop.renewed, table, group.model, origin) for origin in other.arguments]
         for maker in makers:
@@ -293,7 +298,7 @@ class Aiming:
             row = self._drop(group, place)
             if self._measured(group) == before:
                 self._add(group, row)
-        if group.threshold.keys and group.threshold.fixed:
+        if threshold.keys and threshold.fixed:
             return
         own = set(group.rows)
         others = [(group.table, at) for at in shop.rows[group.table] if (group.table, at) not in own]

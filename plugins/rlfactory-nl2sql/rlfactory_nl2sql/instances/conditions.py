@@ -77,7 +77,7 @@ def conditions_of(parts: Mapping[str, Part], constants: Sequence[Constant]) -> C
     asked: dict[tuple[str, int], list[Constant]] = {}
     for constant in constants:
         named = places.get(((constant.table or "").lower(), (constant.column or "").lower()))
-        if named is not None and not constant.operator.startswith("count"):  # it says nothing of the values
+        if named is not None:
             asked.setdefault(_origin(named, parts), []).append(constant)
     found = {at: _boundary_of(parts[at[0]], at[1], mine) for at, mine in asked.items()}
     shown = sum(int(one.value) for one in constants if one.operator in {"limit", "offset"})

@@ -75,7 +75,10 @@ def vary(
         ]
         for name, part in parts.items()
     }
-    kept = sound(aim(parts, sound(held, schema), thresholds, asked, number, rng), schema)
+    kept = sound(held, schema)
+    aimed = aim(parts, kept, thresholds, asked, number, rng)
+    if aimed is not kept:
+        kept = sound(aimed, schema)
     for part in parts.values():
         part.checks.close()
     for left in kept.values():

@@ -93,11 +93,11 @@ class Worker:
         self.request: Request | None = None  # which it runs
         self.slow_from: float | None = None  # time of the event loop; None before the running job started its clock
         self._loop = asyncio.get_running_loop()
-        self.began, self.started_at = self._loop.time(), None  # type: float, float | None
+        self.began = self._loop.time()
+        self.started_at: float | None = None
         self._connection, self._lifeline = connection, lifeline
         self._on_free, self._on_lost, self._on_fill = on_free, on_lost, on_fill
         self._slots: OrderedDict[bytes, int] = OrderedDict()  # where the process keeps contents, last used last
-        self._started = False
         self._seconds = self._ends = 0.0  # of the request: what its job has, and when it is late
         self._timer: asyncio.TimerHandle | None = None
         self._sending: asyncio.Task[None] | None = None
@@ -111,7 +111,7 @@ class Worker:
         - `RlfactoryError`: what the job raised.
         """
         self.request = request
-        if self._started:
+        if self.started_at is not None:
             self._begin(request)
         else:
             self._wait(_START_S)
@@ -165,7 +165,6 @@ class Worker:
             self._on_end(ValueError(str(error)))
             return
         if kind == "started":
-            self._started = True
             self.started_at = self._loop.time()
             self._on_fill()
             self._begin(self.request)
@@ -186,9 +185,8 @@ class Worker:
     def _set_clock(self, request: Request, seconds: float) -> None:
         self._seconds = min(request.seconds, seconds)
         self._wait(LATEST * self._seconds)  # the engine ends a query itself, on a busy machine later
-        if (
-            not request.ends_soon
-        ):  # one that should tell and does not is in a single long instruction, or the machine is
+        if not request.ends_soon:
+            # A job that should have told that it is slow is in one long instruction, or the machine is busy.
             share = 1.0 if request.tells_slow else SLOW
             self.slow_from = self._loop.time() + max(_MOMENT_S, share * self._seconds)
             self._loop.call_at(self.slow_from, self._on_fill)
@@ -207,7 +205,7 @@ class Worker:
             return
         if self._loop.time() < self._ends:
             self._timer = self._loop.call_at(self._ends, self._on_time)
-        elif self._started:
+        elif self.started_at is not None:
             self.usable = False
             self._answer(None, late(self._seconds))
         else:
@@ -222,7 +220,7 @@ class Worker:
 
     def _lose(self) -> None:
         self.usable = False
-        self._on_lost(self, self._started)
+        self._on_lost(self, self.started_at is not None)
 
     def _answer(self, value: Any, error: Exception | None = None) -> None:
         request, self.request, self.slow_from = self.request, None, None
