@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from rlfactory_core.config import Positive, Section
 from rlfactory_core.config.loading import validate_section
@@ -24,33 +24,22 @@ from rlfactory_mcp.placeholders import Filler
 
 Transport = Literal["stdio", "http", "sse", "auto"]
 
-_HTTP_NAMES = {"http", "streamablehttp"}  # hyphens and underscores left out
 _MAX_TIMEOUT_S = 24 * 3600.0
 
 
-def _transport(value: Any) -> Any:
-    plain = str(value).lower().replace("-", "").replace("_", "")
-    return "http" if plain in _HTTP_NAMES else plain if plain in ("stdio", "sse") else value
-
-
-TransportName = Annotated[Literal["stdio", "http", "sse"], BeforeValidator(_transport)]
 Seconds = Annotated[float, Field(gt=0.0, le=_MAX_TIMEOUT_S)]
-Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 
 
 class ServerSection(Section):
     """One entry of ``mcpServers``."""
 
-    command: Text = ""
+    command: str = ""
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
     cwd: str | None = None
-    url: Text = ""
+    url: str = ""
     headers: dict[str, str] = {}
-    type: TransportName | None = None
-    transport: TransportName | None = None
-    """Another name for ``type``."""
-    disabled: bool = False
+    type: Literal["stdio", "http", "sse"] | None = None
     timeout: Seconds | None = None
     """Seconds for one call."""
     start_timeout: Seconds = 60.0
@@ -81,7 +70,7 @@ class ServerConfig(ServerSection):
 
     @property
     def kind(self) -> Transport:
-        return "stdio" if self.command else self.type or self.transport or "auto"
+        return "stdio" if self.command else self.type or "auto"
 
     @property
     def tool_prefix(self) -> str:
@@ -152,15 +141,12 @@ def _server(entry: Entry) -> ServerConfig:
     section = validate_section(ServerSection, translated.data, prefix=at)
     if section.session == "trajectory" and section.replicas > 1:
         raise ConfigError(f"{at}: 'replicas' is for session: shared; each trajectory has its own server.")
-    if section.type and section.transport and section.type != section.transport:
-        raise ConfigError(f"{at}: 'type' and 'transport' mean the same and differ; leave one out.")
     if bool(section.command) == bool(section.url):
         got = "both" if section.command else "neither"
         raise ConfigError(f"{at}: got {got} of 'command' and 'url'; expected one of them.")
-    kind = section.type or section.transport
-    if section.command and kind not in (None, "stdio"):
-        raise ConfigError(f"{at}: a server with a 'command' has the type stdio; got {kind!r}.")
-    if section.url and kind == "stdio":
+    if section.command and section.type not in (None, "stdio"):
+        raise ConfigError(f"{at}: a server with a 'command' has the type stdio; got {section.type!r}.")
+    if section.url and section.type == "stdio":
         raise ConfigError(f"{at}: the type stdio needs a 'command'; got a 'url'.")
     other, only = ("url", ("headers",)) if section.command else ("command", ("args", "env", "cwd"))
     for key in only:

@@ -27,7 +27,7 @@ _SAME = {
     **dict.fromkeys(("excludeTools", "exclude_tools", "disabledTools", "disabled_tools"), "deny"),
     **dict.fromkeys(("environment", "envs"), "env"),
     **dict.fromkeys(("workingDirectory", "working_directory"), "cwd"),
-    "cmd": "command", "http_headers": "headers", "transportType": "type",
+    "cmd": "command", "http_headers": "headers", "transport": "type", "transportType": "type",
     "tool_timeout_sec": "timeout", "startup_timeout_sec": "start_timeout",
 }  # fmt: skip
 _OPPOSITE = {"enabled", "isActive", "active"}  # of `disabled`
@@ -60,6 +60,7 @@ _REFUSED = {
     "settings": "settings of an extension are not read; write 'args' or 'env'",
 }  # fmt: skip
 _OFF: tuple[Any, ...] = (False, "", [], {})
+_TYPES = {"stdio": "stdio", "local": "stdio", "http": "http", "streamablehttp": "http", "sse": "sse", "remote": None}
 _PLACES = {"command", "url", *(key for key, ours in _SAME.items() if ours in ("command", "url"))}
 _DURATIONS = ("timeout", "start_timeout", "ping_timeout")
 _DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|min|h)?\s*")
@@ -125,6 +126,7 @@ def in_our_keys(entry: Entry) -> Translated:
         ConfigError: a key that cannot be followed here, or two that differ and mean the same.
     """
     data: dict[str, Any] = {}
+    names: dict[str, str] = {}  # in the file, of our keys
     hints: list[str] = []
     for theirs, value in _flat(entry):
         if value is None or theirs in _WITHOUT_EFFECT or theirs in ("disabled", *_OPPOSITE):
@@ -142,7 +144,8 @@ def in_our_keys(entry: Entry) -> Translated:
         if meant is None:
             continue
         if data.setdefault(ours, meant) != meant:
-            raise ConfigError(f"{entry.at}: {theirs!r} and another key mean {ours!r}, and differ; leave one out.")
+            raise ConfigError(f"{entry.at}: {names[ours]!r} and {theirs!r} mean {ours!r}, and differ; leave one out.")
+        names[ours] = theirs
     if "httpUrl" in entry.data:
         data.setdefault("type", "http")
     return Translated(data, tuple(hints))
@@ -231,8 +234,8 @@ def _converted(at: str, theirs: str, ours: str, value: Any) -> Any:
         return {key: _text(item) for key, item in value.items() if item is not None}
     if ours == "allow" and value == ["*"]:
         return None
-    if ours == "type" and value in ("local", "remote"):
-        return "stdio" if value == "local" else None
+    if ours == "type":
+        return _TYPES.get(re.sub("[-_]", "", str(value)).lower(), value)
     return value
 
 

@@ -84,7 +84,10 @@ def test_a_list_of_server_maps() -> None:
         ({"mcpServers": {"a": {**TIME, "type": "sse"}}}, ["has the type stdio", "'sse'"]),
         ({"mcpServers": {"a": {"url": "http://h", "type": "stdio"}}}, ["needs a 'command'"]),
         ({"mcpServers": {"a": {"url": "http://h", "type": "grpc"}}}, ["mcpServers.a.type", "'grpc'"]),
-        ({"mcpServers": {"a": {"url": "http://h", "type": "sse", "transport": "http"}}}, ["mean the same and differ"]),
+        (
+            {"mcpServers": {"a": {"url": "http://h", "type": "sse", "transport": "http"}}},
+            ["'type' and 'transport' mean", "differ"],
+        ),
         ({"mcpServers": {"a": {"url": "http://h", "env": {"A": "b"}}}}, ["'env' is for a server with a 'command'"]),
         ({"mcpServers": {"a": {**TIME, "headers": {"A": "b"}}}}, ["'headers' is for a server with a 'url'"]),
         ({"mcpServers": {"a": {**TIME, "timeout": 0}}}, ["mcpServers.a.timeout", "greater than 0"]),
