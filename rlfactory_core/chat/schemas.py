@@ -14,15 +14,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
-from rlfactory_core.utils.json_types import JSON_TYPES
+from rlfactory_core.utils.json_types import BY_NAME, JSON_TYPES, ONE, SEVERAL
 
 Schema = Mapping[str, Any]
 
 _MOST_PARTS = 2000  # of an inlined schema; references could multiply without end
 _DEFINITIONS = ("$defs", "definitions")
-_BY_NAME = ("properties", "patternProperties", "dependentSchemas")
-_ONE = ("items", "additionalProperties", "contains", "not", "propertyNames")
-_SEVERAL = ("anyOf", "oneOf", "allOf", "prefixItems")
 _NOTES = {"title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "nullable", "$comment"}
 
 
@@ -158,11 +155,11 @@ class _Inliner:
         found: dict[str, Any] = {}
         parts = _choice(_choice(dict(given), "anyOf"), "oneOf") if self.simple else given
         for key, value in parts.items():
-            if key in _BY_NAME and isinstance(value, Mapping):
+            if key in BY_NAME and key not in _DEFINITIONS and isinstance(value, Mapping):
                 found[key] = {name: self.part(item, within) for name, item in value.items()}
-            elif key in _ONE and isinstance(value, Mapping):
+            elif key in ONE and isinstance(value, Mapping):
                 found[key] = self.part(value, within)
-            elif key in _SEVERAL and isinstance(value, list):
+            elif key in SEVERAL | ONE and isinstance(value, list):
                 found[key] = [self.part(item, within) for item in value]
             else:
                 found[key] = value

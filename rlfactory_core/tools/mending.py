@@ -15,7 +15,7 @@ from typing import Any
 from rlfactory_core.errors import UsageError
 from rlfactory_core.tools.validation import schema_error
 from rlfactory_core.utils.display import shortened
-from rlfactory_core.utils.json_types import JSON_TYPES
+from rlfactory_core.utils.json_types import BY_NAME, JSON_TYPES, ONE, SEVERAL
 
 MAX_DEPTH = 64  # of a schema; the model's arguments may not be nested deeper either
 _MAX_CHANGES = 40  # a schema with more is something else
@@ -28,9 +28,6 @@ _OTHER_TYPES = {
 }  # fmt: skip # in lower case, beside Python's
 _ANY = {"any", "mixed", "unknown", ""}
 _VALUES = {"default", "const", "examples", "example"}  # null is a value there
-_BY_NAME = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"}
-_ONE = {"items", "additionalProperties", "not", "if", "then", "else", "contains", "propertyNames", "additionalItems"}
-_SEVERAL = {"anyOf", "oneOf", "allOf", "prefixItems"}
 _TEXTS = {"$ref", "$id", "id", "$schema", "$anchor", "$dynamicRef", "$dynamicAnchor", "$recursiveRef", "pattern"}
 _DRAFT_3 = "draft-03"  # has another `required`, and accepts almost everything
 
@@ -70,7 +67,7 @@ def mended(given: object) -> MendedSchema:
 
 
 def _is_elsewhere(schema: Mapping[str, Any]) -> bool:
-    return not schema.keys().isdisjoint({"$ref", *_SEVERAL})
+    return not schema.keys().isdisjoint({"$ref", *SEVERAL})
 
 
 def _valid(schema: dict[str, Any], changes: list[str]) -> dict[str, Any]:
@@ -83,7 +80,7 @@ def _valid(schema: dict[str, Any], changes: list[str]) -> dict[str, Any]:
         for key in path[:-1]:
             holder = holder[key]
         changes.append(f"{_place(path)} is left out ({shortened(error.message, 100)})")
-        if len(path) > 1 and path[-2] in _BY_NAME:
+        if len(path) > 1 and path[-2] in BY_NAME:
             holder[path[-1]] = {}  # the name stays
         else:
             del holder[path[-1]]
@@ -124,11 +121,11 @@ class _Cleaner:
             kind = self._type(given, at)
             if kind:
                 yield kind
-        elif keyword in _BY_NAME and isinstance(given, Mapping):
+        elif keyword in BY_NAME and isinstance(given, Mapping):
             yield {str(name): self._part(item, f"{at}.{name}", level) for name, item in given.items()}
-        elif keyword in _ONE and not isinstance(given, list):
+        elif keyword in ONE and not isinstance(given, list):
             yield self._part(given, at, level)
-        elif keyword in _SEVERAL | _ONE and isinstance(given, list):
+        elif keyword in SEVERAL | ONE and isinstance(given, list):
             yield [self._part(item, f"{at}.{number}", level) for number, item in enumerate(given) if item is not None]
         elif keyword in _TEXTS and not isinstance(given, str):
             self.changes.append(f"{at} is left out: it is {shortened(json.dumps(given), 40)}, expected a text")

@@ -1,4 +1,4 @@
-"""Python's names of types, which many data sets and frameworks write where JSON schema has names of its own."""
+"""The words of JSON schema: which keywords hold schemas, and Python's names of types, which many write instead."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ JSON_TYPES: Mapping[str, str] = {
     "dict": "object",
 }
 _OF_VALUES = ("enum", "const", "default", "examples")  # keywords that hold values, not schemas
-_BY_NAME = ("properties", "patternProperties", "$defs", "definitions")  # those that hold a schema for each name
+
+# Keywords of all drafts that hold one schema for each name, one schema (``items`` also several), or a list of schemas.
+BY_NAME = {"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"}
+ONE = {"items", "additionalItems", "unevaluatedItems", "contains", "additionalProperties", "unevaluatedProperties"}
+ONE |= {"propertyNames", "not", "if", "then", "else", "contentSchema"}
+SEVERAL = {"anyOf", "oneOf", "allOf", "prefixItems"}
 
 
 def with_json_types(schema: Any) -> Any:
@@ -29,7 +34,7 @@ def with_json_types(schema: Any) -> Any:
 def _with_json_types(keyword: str, value: Any) -> Any:
     if keyword in _OF_VALUES:
         return value
-    if keyword in _BY_NAME and isinstance(value, Mapping):
+    if keyword in BY_NAME and isinstance(value, Mapping):
         return {name: with_json_types(schema) for name, schema in value.items()}
     if keyword == "type" and isinstance(value, str):
         return JSON_TYPES.get(value, value)

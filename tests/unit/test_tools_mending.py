@@ -57,6 +57,7 @@ def test_types_and_parts() -> None:
         "enum": ["x", None],
     }
     assert of(type="array", items="string") == {"type": "array", "items": TEXT}
+    assert of(dependencies={"b": {"type": "date"}, "c": ["d"]}) == {"dependencies": {"b": TEXT, "c": ["d"]}}
     assert of(anyOf=[None, {"type": "float"}]) == {"anyOf": [{"type": "number"}]}
     assert of(default=None, const=None, examples=[None]) == {"default": None, "const": None, "examples": [None]}
 
