@@ -10,8 +10,7 @@ import click
 
 from rlfactory_core.cli.options import JSON, REST, SETTINGS, described_run, needs_local, whole_run_options
 from rlfactory_core.cli.output import echo, echo_json
-from rlfactory_core.config.training import LoraConfig
-from rlfactory_core.engines.fitting import Estimate, Saving, fitting, steps_an_hour
+from rlfactory_core.engines.fitting import Estimate, Saving, fitting, steps_an_hour, with_savings
 from rlfactory_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -42,10 +41,13 @@ def memory(ctx: click.Context, /, gib: float | None, as_json: bool, rest: tuple[
     size, phases = sized(config), estimate(config)
     fits = [phase.fits for phase in phases]
     verdict = False if False in fits else None if None in fits else True
+    keys = fitting(config, estimate) if verdict is False else ()
+    changed = with_savings(config, keys or ())
+    an_hour = steps_an_hour(changed, sized(changed)) if keys is not None and _on_gpu(config) else None
     if as_json:
-        echo_json(_record(config, size, phases, verdict) | _advice_record(config, sized, estimate, verdict))
+        echo_json(_record(config, size, phases, verdict) | _advice_record(keys, an_hour))
     else:
-        echo("\n".join([*_lines(config, size, phases, verdict), *_advice(config, sized, estimate, verdict)]))
+        echo("\n".join([*_lines(config, size, phases, verdict), *_advice(keys, changed, estimate, an_hour)]))
     ctx.exit(1 if verdict is False else 0)
 
 
@@ -65,50 +67,31 @@ def _estimate(config: RunConfig, model: str, limit: int | None) -> tuple[Callabl
         raise UsageError(f"The engine '{config.engine}' does not say what memory it needs.")
     found = estimate
     known = [] if limit is None else [limit]
-
-    @cache
-    def size_with(adapters: str) -> ModelSize:
-        return model_size(model, LoraConfig.model_validate_json(adapters) if adapters else None)
+    size_with = cache(model_size)
 
     def sized(changed: RunConfig) -> ModelSize:
-        return size_with(changed.train.lora.model_dump_json() if changed.train.lora else "")
+        return size_with(model, changed.train.lora)
 
     return sized, lambda changed: found(changed, sized(changed), *known)
 
 
-def _changed(config: RunConfig, keys: Sequence[Saving]) -> RunConfig:
-    for saving in keys:
-        config = saving.applied(config)
-    return config
-
-
-def _advice_record(
-    config: RunConfig, sized: Callable[[RunConfig], ModelSize], estimate: Estimate, verdict: bool | None
-) -> dict[str, Any]:
-    keys = fitting(config, estimate) if verdict is False else ()
-    own = {} if keys is None else {saving.key: saving.value for saving in keys}
-    record: dict[str, Any] = {"proposed": None if keys is None else own}
-    if keys is not None and _on_gpu(config):
-        changed = _changed(config, keys)
-        record["steps_an_hour_h100"] = round(steps_an_hour(changed, sized(changed)), 1)
-    return record
+def _advice_record(keys: Sequence[Saving] | None, an_hour: float | None) -> dict[str, Any]:
+    record: dict[str, Any] = {"proposed": None if keys is None else {saving.key: saving.value for saving in keys}}
+    return record if an_hour is None else {**record, "steps_an_hour_h100": round(an_hour, 1)}
 
 
 def _advice(
-    config: RunConfig, sized: Callable[[RunConfig], ModelSize], estimate: Estimate, verdict: bool | None
+    keys: Sequence[Saving] | None, changed: RunConfig, estimate: Estimate, an_hour: float | None
 ) -> Iterator[str]:
     """Keys that fit, and how long a step takes."""
-    keys = fitting(config, estimate) if verdict is False else ()
     if keys is None:
         yield "No keys of ours make it fit: take a smaller model or a larger GPU."
-        return
-    changed = _changed(config, keys)
-    if keys:
+    elif keys:
         most = max(phase.total for phase in estimate(changed)) / 2**30
         yield f"With these keys it needs {most:.1f} GiB: {' '.join(saving.text for saving in keys)}"
-    if _on_gpu(config):
+    if an_hour is not None:
         yield (
-            f"About {steps_an_hour(changed, sized(changed)):,.0f} steps an hour on an H100, if each trajectory has "
+            f"About {an_hour:,.0f} steps an hour on an H100, if each trajectory has "
             f"{changed.rollout.max_tokens:,} tokens and tools take no time. It rests on "
             "two models (docs/benchmarks.md, On a GPU): expect half or twice as many, and fewer on a smaller GPU."
         )

@@ -6,7 +6,7 @@ in the end is taken back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,18 +69,24 @@ def savings(config: RunConfig) -> Iterator[Saving]:
             yield Saving(key, least)
 
 
+def with_savings(config: RunConfig, chosen: Iterable[Saving]) -> RunConfig:
+    for saving in chosen:
+        config = saving.applied(config)
+    return config
+
+
 def fitting(config: RunConfig, estimate: Estimate) -> tuple[Saving, ...] | None:
     """The savings with which the run fits; None if all of them together do not do."""
     taken: dict[str, Saving] = {}
     for saving in savings(config):
         taken[saving.key] = saving  # of two with the same key the later saves more
-        if _fits(_with(config, taken.values()), estimate):
+        if _fits(with_savings(config, taken.values()), estimate):
             break
     else:
         return None
     for key in reversed(list(taken)):
         others = [saving for name, saving in taken.items() if name != key]
-        if _fits(_with(config, others), estimate):
+        if _fits(with_savings(config, others), estimate):
             del taken[key]
     return tuple(taken.values())
 
@@ -93,12 +99,6 @@ def steps_an_hour(config: RunConfig, size: ModelSize) -> float:
     rounds = -(-trajectories // rollout.slots)
     sampling = rounds * _SAMPLED * rollout.max_tokens * _DECODING_S_A_LAYER * size.shape.layers
     return 3600 / (sampling + tokens * _FLOPS_A_TOKEN * size.parameters / _FLOPS)
-
-
-def _with(config: RunConfig, chosen: Any) -> RunConfig:
-    for saving in chosen:
-        config = saving.applied(config)
-    return config
 
 
 def _fits(config: RunConfig, estimate: Estimate) -> bool:

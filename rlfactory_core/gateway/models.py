@@ -121,8 +121,8 @@ class TokenModel:
         )
 
     def opening_ids(self, opening: str) -> tuple[int, ...]:
-        written = self._written(Message("assistant", opening)) if self._written else ""
-        head = written[: max(written.rfind(opening.strip()), 0)]  # such as the end of the thinking, or a channel
+        written = self._written(Message("assistant", _CONTENT)) if self._written else ""
+        head = written[: max(written.rfind(_CONTENT), 0)]  # such as the end of the thinking, or a channel
         thinking = _OPEN_THINKING.search(self.text(self.observation_ids((Message("user", "?"),))))
         head = head or (f"</{thinking[1]}>\n\n" if thinking else "")
         return (*self._chat.encode(head), *self._chat.encode(opening))
@@ -142,14 +142,18 @@ class TokenModel:
         Samplers know no texts, and sample a turn to its own end. What follows the text is dropped, as if it had not
         been sampled: the distribution of what is before it is the same. A stop token right after the text stays.
         """
-        if not any(text in self.text(sampled.token_ids) for text in stop if text):
-            return sampled
+
+        def has_stop(end: int) -> bool:
+            begun = self.text(sampled.token_ids[:end])
+            return any(text in begun for text in stop if text)
+
         low, high = 0, len(sampled.token_ids)  # the text is not in the first `low` ids, and in the first `high`
+        if not stop or not has_stop(high):
+            return sampled
         while high - low > 1:
             middle = (low + high) // 2
-            found = any(text in self.text(sampled.token_ids[:middle]) for text in stop if text)
-            low, high = (low, middle) if found else (middle, high)
-        if sampled.token_ids[high:][:1] and sampled.token_ids[high] in self.stop_token_ids:
+            low, high = (low, middle) if has_stop(middle) else (middle, high)
+        if high < len(sampled.token_ids) and sampled.token_ids[high] in self.stop_token_ids:
             high += 1
         return replace(
             sampled,
@@ -160,6 +164,7 @@ class TokenModel:
         )
 
 
+_CONTENT = "probe"  # stands for an answer's text, in which a mark of the template could be
 _OPEN_THINKING = re.compile(r"<(think[^<>]*)>\s*$")  # at the end of a prompt
 
 

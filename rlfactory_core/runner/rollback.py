@@ -30,11 +30,10 @@ def rolled_back(prepared: Prepared, folder: RunFolder, stop: StopRequest, progre
         return None
     last = folder.read_metrics()[-1]
     found = int(last["step"] or 0)
-    step = go_back(folder, found - began(last))
+    before = found - began(last)
+    step = go_back(folder, before)
     if step is None:
-        progress.say(
-            f"train.guard=rollback: no checkpoint is older than step {found - began(last)}; see checkpoint.every."
-        )
+        progress.say(f"train.guard=rollback: no checkpoint is older than step {before}; see checkpoint.every.")
         return None
     lr, muon_lr = LOWER * config.train.lr, LOWER * config.train.muon_lr
     train = config.train.model_copy(update={"lr": lr, "muon_lr": muon_lr, "guard": "stop"})

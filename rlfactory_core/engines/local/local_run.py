@@ -74,6 +74,7 @@ class Start:
     model: Any
     tokenizer: Any
     state: TrainerState | None = None
+    cached: str = ""  # the folder of a task's own model, if its warm start has been cached
 
     @property
     def step(self) -> int:
@@ -171,7 +172,8 @@ class LocalRun:
     async def _train(self, first: int, last: int) -> Outcome:
         learner, progress, checkpoint = self.learner(), self.run.progress, self.run.config.checkpoint
         guard, lora = self.run.config.train.guard, self.run.config.train.lora
-        origin = self._origin()
+        keep = checkpoint.keep + (guard == "rollback")  # the one of the stop is of no use then
+        origin = Origin(self.run.config.model or self.start.cached, tuple(self.rollouts.runtime.chat.stop_token_ids))
 
         def on_step(result: StepResult) -> None:
             assert self.recorder is not None
@@ -198,11 +200,10 @@ class LocalRun:
             if learner.critic is not None:
                 state = replace(state, critic=learner.critic.state_dict())
             folder, tokenizer = self.run.folder.checkpoints, self.start.tokenizer
-            keep = checkpoint.keep + (guard == "rollback")  # the one of the stop is of no use then
             save_checkpoint(folder, self.policy.model, tokenizer, state, keep=keep, origin=origin, beside=beside)
 
         def best(step: int) -> None:
-            mark_best(self.run.folder.checkpoints, step, keep=checkpoint.keep + (guard == "rollback"))
+            mark_best(self.run.folder.checkpoints, step, keep=keep)
             progress.say(f"step {step} has the best held-out result so far: {self.run.folder.checkpoints / BEST}")
 
         self.run.stop.armed = True
@@ -220,13 +221,6 @@ class LocalRun:
         if self.recorder is not None and step >= first and not saved:
             await self.compute.run(lambda: save(step, outcome.pending))
         return outcome
-
-    def _origin(self) -> Origin:
-        model = self.run.config.model
-        if model is None:  # the task's own, if its warm start has been cached
-            cached = OwnModel.of(self.run.parts).folder(self.compute.workers.size)
-            model = str(cached) if cached.is_dir() else ""
-        return Origin(model, tuple(self.rollouts.runtime.chat.stop_token_ids))
 
     def _reference(self) -> Policy:
         """The start model, frozen."""
@@ -330,8 +324,10 @@ def _start_model(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start:
     """The model of a new run."""
     if run.config.model is not None:
         return Start(*load_pretrained(run.config.model, choose_device("cpu"), dtype))
-    model, tokenizer = OwnModel.of(run.parts).build(workers, run.progress)
-    return Start(model.to(dtype), tokenizer)
+    own = OwnModel.of(run.parts)
+    model, tokenizer = own.build(workers, run.progress)
+    folder = own.folder(workers.size)
+    return Start(model.to(dtype), tokenizer, cached=str(folder) if folder.is_dir() else "")
 
 
 def _policy(run: EngineRun, start: Start, workers: Workers, vision: Vision | None) -> Policy:
