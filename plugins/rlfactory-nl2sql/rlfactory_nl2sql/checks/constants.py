@@ -206,7 +206,10 @@ class _Reader:
                 new = exp.Literal.string(column.name)
             if new is None:
                 return None
-            copy = new if copied is copy else (copied.replace(new) and copy)
+            if copied is copy:
+                copy = new
+            else:
+                copied.replace(new)
         return copy
 
     def _literals(self, node: exp.Expr) -> list[str | int | float]:

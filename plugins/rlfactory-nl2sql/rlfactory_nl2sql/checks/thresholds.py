@@ -57,8 +57,8 @@ class _Reader:
                 seen.add(pair)  # with aggregates on both sides it would come twice
                 yield from self._measured(found[0], found[1], operator, other, node.find_ancestor(exp.Select))
         if isinstance(node, exp.Exists) and isinstance(node.this, exp.Select) and not node.this.args.get("group"):
-            found_all = list(self._measured(node.this, exp.Count(this=exp.Star()), ">", exp.Literal.number(0), None))
-            yield from (one for one in found_all if not one.keys)
+            counted = self._measured(node.this, exp.Count(this=exp.Star()), ">", exp.Literal.number(0), None)
+            yield from (one for one in counted if not one.keys)
 
     def _aggregate(self, subject: exp.Expr) -> tuple[exp.Select, exp.Expr] | None:
         """The SELECT that computes an aggregate, and the expression there; None if the subject is none."""

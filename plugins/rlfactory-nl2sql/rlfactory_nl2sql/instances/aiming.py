@@ -25,7 +25,7 @@ from rlfactory_nl2sql.instances.conditions import Conditions
 from rlfactory_nl2sql.instances.domains import Kind
 from rlfactory_nl2sql.instances.links import Part
 from rlfactory_nl2sql.instances.variants import Variants
-from rlfactory_nl2sql.instances.workshop import Place, Workshop, refer
+from rlfactory_nl2sql.instances.workshop import Place, Workshop
 
 _MOST = 1_300  # rows that are added to an instance
 _SMALL = 90  # rows of a group: a larger one is only made in some instances
@@ -352,8 +352,7 @@ class Aiming:
         for table, link in links:
             for place in group.rows[:_TRIED]:
                 before, target = self._measured(group), shop.rows[group.table][place[1]]
-                row = refer(list(self._rng.choice(self._models[table])), link, target)
-                made = shop.copied(table, row, {at: row[at] for at in link.places})
+                made = shop.copied(table, self._rng.choice(self._models[table]), link.reference(target))
                 if made is not None:
                     child = shop.add(table, made)
                     if self._measured(group) != before:
@@ -381,7 +380,7 @@ class Aiming:
                 if len(group.rows) > self._left:
                     return
                 shop.add(link.target, row)
-                changes = dict(zip(link.places, (row[at] for at in link.target_places), strict=True))
+                changes = link.reference(row)
                 before, own = self._measured(group), list(group.rows)
                 for place in own:
                     self._add(group, shop.copied(group.table, shop.rows[group.table][place[1]], changes))

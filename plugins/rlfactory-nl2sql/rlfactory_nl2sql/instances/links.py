@@ -28,6 +28,10 @@ class Link:
         """A row's values at the places."""
         return tuple(row[place] for place in self.places)
 
+    def reference(self, target: Sequence[Any]) -> dict[int, Any]:
+        """The values, by place, of a row that refers to the target."""
+        return {of: target[to] for of, to in zip(self.places, self.target_places, strict=True)}
+
 
 def places_of(table: Table, columns: Sequence[str]) -> tuple[int, ...]:
     """The places of columns in a row."""

@@ -177,8 +177,8 @@ class Filling:
     def _refer(self, row: list[Any], name: str, link: Link, target: Sequence[Any] | None) -> None:
         """Make a row refer to another; None: to nothing, if it may."""
         if target is not None and (link.declared or self.rng.random() >= _SOME):
-            for of, to in zip(link.places, link.target_places, strict=True):
-                row[of] = target[to]
+            for place, value in link.reference(target).items():
+                row[place] = value
         elif target is None:
             for place in self._free(name, link):
                 row[place] = None

@@ -9,7 +9,7 @@ from typing import Any
 from rlfactory_nl2sql.checks.scopes import Origin
 from rlfactory_nl2sql.instances.conditions import Conditions
 from rlfactory_nl2sql.instances.links import Link
-from rlfactory_nl2sql.instances.workshop import Workshop, refer
+from rlfactory_nl2sql.instances.workshop import Workshop
 
 
 class Variants:
@@ -60,9 +60,8 @@ class Variants:
             leads = bool(held & {*link.places})
             optional = not leads and all(part.domains[at].nulls for at in link.places)
             others = self._others(link, model, leads, failing=failing, depth=depth)
-            rows = (refer(list(model), link, other) for other in others)
             decks.append((not self._number % 2, [dict.fromkeys(link.places)] if optional else []))
-            decks.append((False, [{at: row[at] for at in link.places} for row in rows]))
+            decks.append((False, [link.reference(other) for other in others]))
         ranked = [(rank, late, rng.random(), change) for late, deck in decks for rank, change in enumerate(deck)]
         ranked.sort(key=lambda one: one[:3])
         made = (self._shop.copied(table, model, keep | change) for *_, change in ranked)

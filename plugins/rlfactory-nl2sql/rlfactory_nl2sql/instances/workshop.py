@@ -114,7 +114,8 @@ class Workshop:
             elif own and part.domains[own[-1]].nulls and own[-1] not in part.keys.filled:
                 made[own[-1]] = None
             elif links and (other := self._again(links[-1], made)) is not None:
-                refer(made, links[-1], other)
+                for at, value in links[-1].reference(other).items():
+                    made[at] = value
             else:
                 return None
         return made if self._is_sound(table, made) else None
@@ -174,12 +175,8 @@ class Workshop:
                 continue
             link = next((one for one in part.links if at in one.places), None)
             if link is not None:
-                other, made = self._again(link, row), list(row)
-                return (
-                    None
-                    if other is None
-                    else self.copied(table, refer(made, link, other), {p: made[p] for p in link.places})
-                )
+                other = self._again(link, row)
+                return None if other is None else self.copied(table, row, link.reference(other))
             if any(at in places and len(places) == 1 for places in part.keys.unique):
                 return self.copied(table, row, {})
             value = self.new(table, at)
@@ -189,8 +186,7 @@ class Workshop:
                 other = self.renewed(link.target, target, origin, depth - 1)
                 if other is not None:
                     self.add(link.target, other)
-                    made = refer(list(row), link, other)
-                    return self.copied(table, made, {at: made[at] for at in link.places})
+                    return self.copied(table, row, link.reference(other))
         return None
 
     def _leads(self, table: str, to: str, depth: int) -> bool:
@@ -217,13 +213,6 @@ class Workshop:
 
     def _held(self, table: str, places: tuple[int, ...]) -> set[Any]:
         return self._taken.setdefault((table, places), set())
-
-
-def refer(row: list[Any], link: Link, target: Sequence[Any]) -> list[Any]:
-    """Make a row refer to another one."""
-    for of, to in zip(link.places, link.target_places, strict=True):
-        row[of] = target[to]
-    return row
 
 
 def _counted(text: str) -> Iterator[str]:
