@@ -37,7 +37,7 @@ _FIELDS = Fields(
         "mcp_servers": NO_SERVER_TOOLS,
         "previous_response_id": ALL_OF_IT,
     },
-    neutral={"tool_choice": {"type": "auto"}, "thinking": {"type": "disabled"}},
+    neutral={"tool_choice": [{"type": "auto"}, {"type": "none"}], "thinking": [{"type": "disabled"}]},
 )
 _KNOWN = {  # fields of blocks by their type
     "text": {"text", "citations"},
@@ -78,7 +78,7 @@ class AnthropicMessages:
             () if none else offered,
             whole_number(body, "max_tokens"),
             texts(body, "stop_sequences"),
-            overridden=tuple(sorted(notes - {"tool_choice"} if none else notes)),
+            overridden=tuple(sorted(notes)),
             instructions=instructions,
             offered=offered,
         )

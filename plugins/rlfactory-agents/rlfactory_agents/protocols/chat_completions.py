@@ -46,13 +46,13 @@ _FIELDS = Fields(
         "previous_response_id": ALL_OF_IT,
     },
     neutral={
-        "presence_penalty": 0,
-        "frequency_penalty": 0,
-        "response_format": {"type": "text"},
-        "tool_choice": "auto",
-        "function_call": "auto",
-        "parallel_tool_calls": True,
-        "modalities": ["text"],
+        "presence_penalty": [0],
+        "frequency_penalty": [0],
+        "response_format": [{"type": "text"}],
+        "tool_choice": ["auto", "none"],
+        "function_call": ["auto"],
+        "parallel_tool_calls": [True],
+        "modalities": [["text"]],
     },
 )
 _MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "refusal", "annotations", "id", *REASONING_KEYS}
@@ -66,14 +66,13 @@ class ChatCompletions:
     count_path = ""
 
     def read(self, body: Mapping[str, Any], past: Past | None = None) -> ModelRequest:
-        none = body.get("tool_choice") == "none"
-        notes = {name for name in _FIELDS.without_effect(body) if not (none and name == "tool_choice")}
+        notes = set(_FIELDS.without_effect(body))
         mapping(body, "stream_options")
         messages = [_message(row, notes) for row in require_messages(body, "messages")]
-        tools = () if none else tuple(_tool(item, notes) for item in listed(body, "tools"))
+        offered = () if body.get("tool_choice") == "none" else listed(body, "tools")
         return ModelRequest(
             answerable(messages),
-            tools,
+            tuple(_tool(item, notes) for item in offered),
             whole_number(body, "max_completion_tokens", "max_tokens"),
             texts(body, "stop"),
             whole_number(body, "n") or 1,

@@ -4,7 +4,7 @@ would be asked something else than the agent meant. The others are counted."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,14 +28,14 @@ class Fields:
         idle: that change neither what the model reads nor what it samples, such as labels for accounts.
         counted: that the run decides, or that nothing here enforces.
         refused: what to do instead, by field.
-        neutral: values that ask for nothing.
+        neutral: by field, the values that are followed, because they ask for nothing else than what is done.
     """
 
     taken: frozenset[str]
     idle: frozenset[str]
     counted: frozenset[str]
     refused: Mapping[str, str]
-    neutral: Mapping[str, Any] = field(default_factory=dict)
+    neutral: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
     def without_effect(self, body: Mapping[str, Any]) -> tuple[str, ...]:
         """The fields that are set, and have no effect.
@@ -47,9 +47,7 @@ class Fields:
         for name, value in body.items():
             if name in self.taken or name in self.idle or value in (None, "", [], {}):
                 continue
-            if name in self.neutral and value == self.neutral[name]:
-                continue
-            if name in self.refused and value is False:
+            if value in self.neutral.get(name, ()) or (name in self.refused and value is False):
                 continue
             if name in self.refused:
                 raise RequestError(f"{name} is not supported here: {self.refused[name]}", code="unsupported_field")

@@ -41,11 +41,11 @@ _FIELDS = Fields(
         "image": "this model writes text only.",
     },
     neutral={
-        "text": {"format": {"type": "text"}},
-        "tool_choice": "auto",
-        "parallel_tool_calls": True,
-        "truncation": "disabled",
-        "top_logprobs": 0,
+        "text": [{"format": {"type": "text"}}],
+        "tool_choice": ["auto", "none"],
+        "parallel_tool_calls": [True],
+        "truncation": ["disabled"],
+        "top_logprobs": [0],
     },
 )
 _KNOWN = {  # fields of items by their type
@@ -63,8 +63,7 @@ class Responses:
     count_path = "/responses/input_tokens"
 
     def read(self, body: Mapping[str, Any], past: Past | None = None) -> ModelRequest:
-        none = body.get("tool_choice") == "none"
-        notes = {name for name in _FIELDS.without_effect(body) if not (none and name == "tool_choice")}
+        notes = set(_FIELDS.without_effect(body))
         if set(map(str, listed(body, "include"))) - _INCLUDED:
             notes.add("include")
         mapping(body, "stream_options")
@@ -80,9 +79,10 @@ class Responses:
             _add_items(messages, given, past, notes)
         else:
             raise RequestError(f"input is {given!r:.80}; expected a text or a list of items.")
+        offered = () if body.get("tool_choice") == "none" else listed(body, "tools")
         return ModelRequest(
             answerable(messages),
-            () if none else tuple(_tool(item, notes) for item in listed(body, "tools")),
+            tuple(_tool(item, notes) for item in offered),
             whole_number(body, "max_output_tokens"),
             overridden=tuple(sorted(notes)),
             instructions=bool(instructions),

@@ -88,6 +88,7 @@ class Form(ABC):
         if found:
             last, start, end = found[-1]
             is_last = last is not None and _NOTHING.fullmatch(answer, end) is not None
+            # Asked only of the object that decides: the last one of several that differ, or the only one before a text.
             is_quoted = is_last is (only is None) and _bare(answer[start:end]) in _bare(judged)
             if is_last and not is_quoted:
                 return last

@@ -166,7 +166,8 @@ def _answers(request: Request, asked: Asked) -> dict[str, Any]:
         folder = catalogue.folder(name)
         stored = trajectory_files.trajectory(folder, AFTER, lines[wanted].number)[1]
         answers.append((name, stored, kept_images(folder)))
-    questions = [(each, lines[each].question) for each in shared for lines in [next(iter(asked.after.values()))]]
+    first = next(iter(asked.after.values()), {})
+    questions = [(each, first[each].question) for each in shared]
     return {"questions": questions, "asked": wanted, "answers": answers}
 
 
