@@ -224,10 +224,8 @@ def _flat(entry: Entry) -> Iterator[tuple[str, Any]]:
 
 
 def _converted(at: str, theirs: str, ours: str, value: Any) -> Any:
-    if theirs in _MILLISECONDS:
-        return value / 1000 if _is_number(value) else value
     if ours in _DURATIONS:
-        return _seconds(at, value)
+        return _seconds(at, value, in_ms=theirs in _MILLISECONDS)
     if ours == "args" and isinstance(value, list):
         return [_text(item) for item in value]
     if ours in ("env", "headers") and isinstance(value, Mapping):
@@ -248,12 +246,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _seconds(at: str, value: Any) -> Any:
-    """A bare number of seconds, or a text with its unit; anything else is refused later."""
+def _seconds(at: str, value: Any, *, in_ms: bool) -> Any:
+    """A bare number of seconds or milliseconds, or a text with its unit; anything else is refused later."""
     found = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if found and found[2]:
         return float(found[1]) * _UNITS[found[2]]
     number: Any = float(found[1]) if found else repr(value) if isinstance(value, bool) else value
+    if in_ms and _is_number(number):
+        return number / 1000
     if _is_number(number) and number >= _ASKED_FROM_S:
         raise ConfigError(
             f"{at}: got {value}, which here is {number / 60:,.0f} minutes, because it counts seconds; most programs "

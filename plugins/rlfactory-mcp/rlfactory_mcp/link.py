@@ -112,8 +112,9 @@ def _reason(server: ServerConfig, error: Exception | None, last_words: LastWords
     leaf = None if error is None else next(leaves(error))
     if isinstance(leaf, FileNotFoundError) and server.command:
         missing = "folder" if leaf.filename == server.cwd else "program"
-        inside = " ('args' holds the arguments, and not 'command')" if " " in server.command else ""
-        return f"there is no {missing} {leaf.filename!r}{inside}"
+        spaced = missing == "program" and " " in server.command
+        hint = " ('args' holds the arguments, and not 'command')" if spaced else ""
+        return f"there is no {missing} {leaf.filename!r}{hint}"
     answer = None if leaf is None else compat.rpc_error(leaf)
     lost = leaf is None or isinstance(leaf, (OSError, *_CLOSED)) or (answer is not None and answer.connection_lost)
     if last_words.ending and lost and not isinstance(leaf, TimeoutError):

@@ -93,6 +93,7 @@ def test_keys_that_mean_the_same() -> None:
         "timeout": 1800.0,
         "start_timeout": 20.0,
     }
+    assert one(**TIME, initTimeout="20000").start_timeout == one(**TIME, initTimeout="20s").start_timeout == 20.0
     assert one(**TIME, icon="x", watchPaths=["y"], requiresOAuth=False, oauth={}) == one(**TIME)
 
 
@@ -103,6 +104,7 @@ def test_keys_that_mean_the_same() -> None:
         ({"timeout": "60000"}, ["Write 60"]),
         ({"start_timeout": 30000}, ["it.start_timeout", "Write 30"]),
         ({"timeout": True}, ["it.timeout", "a valid number"]),
+        ({"initTimeout": True}, ["it.start_timeout", "a valid number"]),
         ({"disabled": "maybe"}, ["it.disabled", "'maybe'", "true or false"]),
         ({"disabled": True, "enabled": True}, ["'disabled' and 'enabled' contradict"]),
         ({"envFile": ".env"}, ["it.envFile", '"env": {"NAME": "${NAME}"}']),

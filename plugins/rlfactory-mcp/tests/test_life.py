@@ -209,6 +209,8 @@ def test_a_program_or_folder_that_is_not_there(tmp_path: Path) -> None:
     assert "there is no program 'no-such-program'" in start_error(it={"command": "no-such-program"})
     gone = str(tmp_path / "gone")
     assert f"there is no folder '{gone}'" in start_error(it=fake(cwd=gone))
+    assert "'args' holds the arguments" in start_error(it={"command": "no such program"})
+    assert "'args' holds the arguments" not in start_error(it={"command": "no such program", "cwd": gone})
 
 
 @pytest.mark.usefixtures("impatient")

@@ -122,10 +122,10 @@ def _shadow_tables(connection: sqlite3.Connection) -> set[str]:
 def _checks(sql: str) -> Iterator[str]:
     """The conditions of CHECKs, as they are written in the definition of a table."""
     tokens = [found for found in _TOKENS.finditer(sql) if not found[0].startswith(("--", "/*"))]
-    for word, opening in pairwise(tokens):
+    for at, (word, opening) in enumerate(pairwise(tokens), 1):
         if word[0].lower() == "check" and opening[0] == "(":
             depth = 0
-            for token in tokens[tokens.index(opening) :]:
+            for token in tokens[at:]:
                 depth += (token[0] == "(") - (token[0] == ")")
                 if not depth:
                     yield sql[opening.end() : token.start()]
