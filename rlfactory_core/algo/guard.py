@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from math import isfinite
 
 from rlfactory_core.algo.guard_past import LONG, REWARD, STEPS, Past, Row, nothing_trained
@@ -113,15 +113,6 @@ def count_text(steps: int) -> str:
 def began(row: Row) -> int:
     """How many steps before this one, at most, its findings had begun: a slow change is compared over more steps."""
     return LONG if any(row.get(f"guard/{name}") for name in SLOW) else STEPS
-
-
-def findings(rows: Sequence[Row], weights: Mapping[str, float]) -> list[Finding]:
-    """What all rows of a run, the oldest first, show after the last one. See `Guard`."""
-    guard = Guard(weights)
-    found: list[Finding] = []
-    for row in rows:
-        found, _ = guard.add(row)
-    return found
 
 
 def _broken(past: Past) -> Iterator[Finding]:

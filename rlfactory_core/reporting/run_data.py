@@ -235,6 +235,16 @@ def _too_few(summary: Mapping[str, Any], before: float, after: float) -> int:
     return 0 if changed(before, after, (counts[0], counts[1])) else min(counts)
 
 
+def _change(summary: Mapping[str, Any], before: float, after: float) -> tuple[str, str]:
+    """The change in words; and what to add if chance alone may have made it."""
+    if f"{before:.2f}" == f"{after:.2f}":
+        return f"stayed at {after:.2f}", ""
+    samples = _too_few(summary, before, after)
+    verb = "went" if samples else "rose" if after > before else "fell"
+    chance = f": no change that {count_text(samples, 'sample')} can show" if samples else ""
+    return f"{verb} from {before:.2f} to {after:.2f}", chance
+
+
 def title(summary: Mapping[str, Any]) -> str:
     """The result in a few words: the first line of a run's page."""
     metric = success_metric(summary)
@@ -244,10 +254,7 @@ def title(summary: Mapping[str, Any]) -> str:
         return f"{held_out} is not known yet"
     if before is None:
         return f"{held_out} is {after:.2f}"
-    if f"{before:.2f}" == f"{after:.2f}":
-        return f"{held_out} stayed at {after:.2f}"
-    change = "went" if _too_few(summary, before, after) else "rose" if after > before else "fell"
-    return f"{held_out} {change} from {before:.2f} to {after:.2f}"
+    return f"{held_out} {_change(summary, before, after)[0]}"
 
 
 def headline(summary: Mapping[str, Any], steps: int) -> str:
@@ -258,15 +265,9 @@ def headline(summary: Mapping[str, Any], steps: int) -> str:
     if summary.get("seconds"):
         length += f" and {seconds_text(summary['seconds'])}"
     if before is not None and after is not None:
-        held_out = f"Held-out {number_label(metric)} (greedy)"
+        change, chance = _change(summary, before, after)
         early = f"{ended_text(summary)}{_lost_text(summary)}"
-        if f"{before:.2f}" == f"{after:.2f}":
-            return f"{held_out} stayed at {after:.2f} in {length}.{early}"
-        if samples := _too_few(summary, before, after):
-            none = f"no change that {count_text(samples, 'sample')} can show"
-            return f"{held_out} went from {before:.2f} to {after:.2f} in {length}: {none}.{early}"
-        change = "rose" if after > before else "fell"
-        return f"{held_out} {change} from {before:.2f} to {after:.2f} in {length}.{early}"
+        return f"Held-out {number_label(metric)} (greedy) {change} in {length}{chance}.{early}"
     if after is not None:
         return f"Held-out {number_label(metric)} (greedy) is {after:.2f}."
     ended = "The run ended" if summary else "The run has not ended; so far it took"

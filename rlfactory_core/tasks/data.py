@@ -15,7 +15,7 @@ from typing import Any, Literal, cast
 
 from rlfactory_core.config import DataColumns
 from rlfactory_core.errors import DataError, MissingExtraError
-from rlfactory_core.tasks.messages import data_in, looks_printed, read_prompt
+from rlfactory_core.tasks.messages import HALF, data_in, looks_printed, read_prompt
 from rlfactory_core.types import Message, Sample
 
 __all__ = ["first_rows", "load_samples"]
@@ -26,7 +26,6 @@ _ABSENT = object()
 ASK = "ask"  # of `DataColumns`
 _SOLUTION = re.compile(r"(?<!\S)####[^\n]*\S\s*\Z")  # how GSM8K ends a solution, also in one line
 _LINES = (".jsonl", ".json", ".ndjson")
-_HALF = re.compile("[\ud800-\udfff]")  # a surrogate of UTF-16 that is alone; json joins the pairs
 
 
 def load_samples(path: str | Path, columns: DataColumns, split: str) -> list[Sample]:
@@ -135,7 +134,7 @@ def _read_array(path: Path) -> Iterator[Row]:
 
 
 def _checked(row: Any, place: str, expected: str, *, escapes: bool) -> Row:
-    if half := _HALF.search(json.dumps(row, ensure_ascii=False)) if escapes else None:
+    if half := HALF.search(json.dumps(row, ensure_ascii=False)) if escapes else None:
         raise DataError(
             f"{place} has half of a character, {half[0]!r}, which no tokenizer can read. "
             "Expected whole ones; a program that cuts texts at a number of UTF-16 units leaves such halves."

@@ -47,7 +47,7 @@ _SAID = rf"['\"](?:role|from)['\"]\s*:\s*['\"](?:{'|'.join(_ROLES)})['\"]"
 _BROKEN = re.compile(rf"(?s)\s*\[\s*\{{(?=.*['\"](?:content|value)['\"]\s*:).*{_SAID}")  # messages, and no JSON
 _MESSAGES = ("messages", "conversations", "conversation", "prompt")  # keys of an object that holds a conversation
 _RESULT = re.compile(r"(?s)\s*<tool_response>\s*((?:(?!</?tool_response>).)*?)\s*</tool_response>\s*")
-_HALF = re.compile("[\ud800-\udfff]")
+HALF = re.compile("[\ud800-\udfff]")  # a surrogate of UTF-16 that is alone; json joins the pairs
 
 
 def data_in(text: str) -> Any:
@@ -65,7 +65,7 @@ def data_in(text: str) -> Any:
                 found = ast.literal_eval(text)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
             return None
-    return None if _HALF.search(json.dumps(found, ensure_ascii=False, default=str)) else found
+    return None if HALF.search(json.dumps(found, ensure_ascii=False, default=str)) else found
 
 
 def looks_printed(text: str) -> bool:
@@ -175,8 +175,6 @@ class _Conversation:
         return Message(role, content or "", reasoning=reasoning, tool_calls=calls, name=given.get("name"))
 
     def _refuse_others(self, given: Mapping[str, Any], item: Any) -> None:
-        if given.keys() <= _KNOWN:
-            return
         other = [key for key, value in given.items() if key not in _KNOWN and value not in ("", [], {}, False)]
         if other:
             raise self.wrong(

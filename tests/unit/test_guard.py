@@ -9,7 +9,7 @@ from guard_curves import BAD, HEALTHY, JUDGED, Rows, bad, hacked, judged, traded
 from guard_curves import WEIGHTS as WEIGHTS_OF_CURVES
 from said import Said
 
-from rlfactory_core.algo.guard import Guard, findings
+from rlfactory_core.algo.guard import Guard
 from rlfactory_core.engines.recorder import Recorder
 from rlfactory_core.reporting.folder import RunFolder
 
@@ -21,8 +21,13 @@ WEIGHTS = {"judge": 1.0, "exact_match": 0.0}
 
 
 def names(last: dict[str, float], steps: int = 5, before: int = 5) -> list[str]:
-    rows = [GOOD] * before + [{**GOOD, **last}] * steps
-    return [finding.name for finding in findings(rows, WEIGHTS)]
+    return at_last([GOOD] * before + [{**GOOD, **last}] * steps, WEIGHTS)
+
+
+def at_last(rows: list[dict[str, float]], weights: dict[str, float]) -> list[str]:
+    """What a run shows after its last step."""
+    guard = Guard(weights)
+    return [finding.name for finding in [guard.add(row)[0] for row in rows][-1]]
 
 
 @pytest.mark.parametrize(
@@ -64,7 +69,7 @@ def test_a_run_that_recovers_has_not_stopped_to_use_its_tools(calls: list[float]
 
 def test_a_task_without_tools_does_not_lose_them() -> None:
     rows = [{**GOOD, "tool_calls": 0.0}] * 10
-    assert findings(rows, {}) == []
+    assert at_last(rows, {}) == []
 
 
 def test_a_finding_is_said_once_and_marked_in_every_step(tmp_path) -> None:  # type: ignore[no-untyped-def]
