@@ -30,7 +30,7 @@ class Player:
 
     def __init__(self, function: Callable[[Sample, Endpoint], Any], config: AgentConfig) -> None:
         self._deadline_s = config.deadline_s
-        # An attempt's time begins when its program can.
+        # The deadline of an attempt begins when its program can start.
         self._room = asyncio.Semaphore(config.workers or config.concurrency) if config.command else nullcontext()
         self._gateway = Gateway()
         self._agent: FunctionAgents | ProgramAgents = (

@@ -31,7 +31,7 @@ class Threshold:
     operator: str
     tables: tuple[str, ...]  # base tables whose rows are aggregated, as the schema writes them
     arguments: tuple[Origin, ...]  # of the aggregates
-    fixed: bool  # whether a group's two sides hang on its own rows only
+    fixed: bool  # whether both sides depend on the group's own rows only
     monotone: bool  # whether rows can only raise ``left`` over ``right``: counts and sums, but no averages and shares
 
 

@@ -41,7 +41,7 @@ _SIDES: Mapping[int, str] = {1: "both", 2: "both", 5: "below", 6: "both", 0: "be
 _ALONE: Mapping[int, str] = {1: "above", 2: "below", 5: "below", 6: "above", 0: "above"}  # where there is one group
 _OTHER = {"above": "below", "below": "above", "both": "both"}
 _LARGE = frozenset({1, 2, 5, 9, 14})
-# What it compares is no number, takes long, or is nothing that SQLite can hold.
+# Errors of a threshold that cannot be measured: it compares no numbers, takes long, or SQLite cannot hold its values.
 _UNMEASURED = (sqlite3.Error, ArithmeticError, ValueError, TypeError)
 
 Maker = Callable[[], "list[Any] | None"]
@@ -265,7 +265,7 @@ class Aiming:
         return self._step_back(group, above=above)
 
     def _step_back(self, group: Group, *, above: bool) -> bool:
-        """Take rows away while the group stays above the threshold; below it, one more."""
+        """Remove rows while the group stays above the threshold, and one more if it is to be below."""
         threshold = group.threshold
         if not _over(self._measured(group), threshold):
             return False

@@ -95,7 +95,7 @@ class Domain:
         """
         known = known or self.known
         if self.shape is not None and taken is None:
-            return rng.choice(known)  # no new ones: what a query makes of their pieces hangs on more than their shape
+            return rng.choice(known)  # no new texts: a query may depend on more than their shape
         for attempt in range(_TRIES if known else 0):
             one, other = rng.choice(known), rng.choice(known)
             value = one

@@ -35,7 +35,7 @@ class Variants:
     def of(self, table: str, model: list[Any], held: set[int], *, failing: bool, depth: int = 2) -> Iterator[list[Any]]:
         """Copies of a row with one value changed: beside or inside a condition, NULL, or a reference to another row.
 
-        One of each column comes before the second of another. With ``failing``, a column's first fail a condition.
+        The first copies of all columns come before the second ones. With ``failing``, the first ones fail a condition.
         """
         part, rng = self._shop.parts[table], self._rng
         bound = self._conditions.bound(table)
