@@ -15,7 +15,7 @@ from rlfactory_core.reporting.charts import Chart
 from rlfactory_core.reporting.charts import Line as Curve
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import count_text, number_label
-from rlfactory_core.reporting.run_data import RunData, eval_value
+from rlfactory_core.reporting.run_data import RunData, eval_value, success_metric
 from rlfactory_ui import trajectory_files
 from rlfactory_ui.pages import kept_images, page, site_of
 from rlfactory_ui.trajectory_files import Line
@@ -36,7 +36,7 @@ async def compared(request: Request) -> Response:
     runs = [site.run(name) for name in names]
     data = [run.data() for run in runs]
     asked = Asked.read({name: site.catalogue.folder(name) for name in names})
-    metric = _success(data)
+    metric = success_metric(next((run.summary for run in data if run.summary.get("success")), {}))
     return page(
         request,
         "compare.jinja",
@@ -49,10 +49,6 @@ async def compared(request: Request) -> Response:
         differences=_differences([run.config for run in runs]),
         **_answers(request, asked),
     )
-
-
-def _success(runs: Sequence[RunData]) -> str:
-    return str(next((run.summary["success"] for run in runs if run.summary.get("success")), "exact_match"))
 
 
 def _charts(runs: Sequence[RunData], metric: str) -> list[Chart]:
