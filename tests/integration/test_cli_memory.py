@@ -58,6 +58,8 @@ def test_keys_that_fit_a_gpu_that_is_not_here_are_proposed(cli: Cli, tmp_path: P
     assert json.loads(again.out)["proposed"] == {}
     assert json.loads(cli(*command, *gpu[:3], "0.5").out)["proposed"] is None
     assert "--device cuda --memory 24" in cli.refusal(*command, "--memory", "24")
+    verl = cli(*command, "--engine", "verl", "--memory", "80")
+    assert max(phase["limit"] for phase in json.loads(verl.out)["phases"]) == 80 * 2**30, verl.err
 
 
 def test_what_cannot_be_estimated_is_said(cli: Cli, tmp_path: Path) -> None:

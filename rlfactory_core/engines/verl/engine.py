@@ -98,11 +98,11 @@ class VerlEngine:
         summary = self._run(run, None, only_evaluate=True)
         return dict(summary["eval"]["after"])
 
-    def memory(self, config: RunConfig, size: ModelSize) -> Sequence[MemoryPhase]:
+    def memory(self, config: RunConfig, size: ModelSize, limit: int | None = None) -> Sequence[MemoryPhase]:
         """Of each GPU; see `verl.memory`."""
         from rlfactory_core.engines.verl.memory import memory
 
-        return memory(config, size)
+        return memory(config, size, limit)
 
     @_quietly
     def explain(self, config: RunConfig, registry: Any) -> str:
@@ -127,9 +127,8 @@ class VerlEngine:
         _check_estimator(parts)
         pool = Pool.of(parts.scorers.pools, config)
         _check_machine(config, pool)
-        if not only_evaluate:
-            parts.samples("train")
-        parts.held_out(required=only_evaluate)
+        train = [] if only_evaluate else parts.samples("train")
+        held_out = parts.held_out(required=only_evaluate)
         from rlfactory_core.engines.verl.cluster.launch import Job, run_job
         from rlfactory_core.engines.verl.prebuilt_model import prebuilt_model
         from rlfactory_core.engines.verl.prompts import checked_prompts
@@ -139,7 +138,7 @@ class VerlEngine:
         if config.device == "cpu":
             for each in (model, pool.model) if pool else (model,):
                 _check_head_size(Path(each))
-        prompts = checked_prompts(run, model, training=not only_evaluate)
+        prompts = checked_prompts(run, model, train, held_out)
         sync = _sync_folder(config.device)
         place = Place(model, run.folder.path, str(sync or ""))
         overrides = compile_overrides(

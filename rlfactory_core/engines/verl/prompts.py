@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,26 +13,26 @@ from rlfactory_core.engines.positions import known_positions
 from rlfactory_core.engines.verl.vision import shows_images
 from rlfactory_core.tasks.opening import task_resources
 from rlfactory_core.tasks.room import CheckedPrompts, check_prompts
+from rlfactory_core.types import Sample
 
 
 @quiet_transformers()
-def checked_prompts(run: EngineRun, model: str, *, training: bool) -> CheckedPrompts:
-    """The run's samples; what the user should know of their prompts is said. See `check_prompts` for what is raised.
+def checked_prompts(run: EngineRun, model: str, train: Sequence[Sample], held_out: Sequence[Sample]) -> CheckedPrompts:
+    """The samples with room for an answer. Tells the user what `check_prompts` notes, and raises what it raises.
 
     Args:
         model: a folder or a hub id, also of a task's own model.
     """
-    checked = asyncio.run(_check(run, model, training))
+    checked = asyncio.run(_check(run, model, train, held_out))
     for note in checked.notes:
         run.progress.say(note)
     return checked
 
 
-async def _check(run: EngineRun, model: str, training: bool) -> CheckedPrompts:
+async def _check(run: EngineRun, model: str, train: Sequence[Sample], held_out: Sequence[Sample]) -> CheckedPrompts:
     resources = task_resources(run.parts, str(run.folder.path.resolve()))
     try:
         runtime = await resources.open(run.progress, pools_later=True)
-        train, held_out = run.parts.samples("train") if training else [], run.parts.held_out(required=not training)
         runtime.check([*train, *held_out])
         images = shows_images(run.config.chat, model)
         runtime = runtime.with_tokenizer(load_tokenizer(model), images=images)
