@@ -103,7 +103,7 @@ def test_a_database_that_needs_something_of_the_user_is_not_the_model_s_fault(
 @pytest.mark.slow
 def test_a_slow_query_holds_up_neither_the_event_loop_nor_another_query(shops: Path) -> None:
     async def run() -> list[str]:
-        task = Nl2SqlTask({"db": shops, "seconds": 1.0, "workers": 1})
+        task = Nl2SqlTask({"db": shops, "seconds": 5.0, "workers": 1})
         ended = []
 
         async def query(name: str, sql: str) -> None:

@@ -208,13 +208,15 @@ class _Workers:
     def _may_start(self) -> bool:
         """Whether another worker may start now.
 
-        Of those above the usual number one starts at a time, and then none for some times as long as the start took.
-        So starts take a bounded share of a busy machine, where they take long.
+        The first above the usual number starts at once. Then one starts at a time, and none for some times as long as a
+        start took. So starts take a bounded share of a busy machine, where they take long.
         """
         if len(self._known) < self._usual:
             return True
         if len(self._known) >= self._allowed():
             return False
+        if len(self._known) == self._usual:
+            return True
         newest = max(self._known, key=lambda worker: worker.began)
         if newest.started_at is None:
             return False  # `_fill` is called when it has
