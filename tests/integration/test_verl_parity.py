@@ -227,8 +227,8 @@ def test_every_case_does_what_its_name_says() -> None:
     local = played().local
     masked = {case: [t.attempt for t in group.trajectories if t.masked] for case, group in local.items()}
     assert masked == {
-        "plain": [], "equal": [], "alike": [], "full": [], "cut": [],
-        "infra": [1, 4], "verifier": [0, 7], "single": [*range(1, 8)], "none": [*range(8)],
+        "plain": [], "second": [], "third": [], "equal": [], "alike": [], "cut": [],
+        "infra": [1, 4], "verifier": [0, 7], "single": [*range(1, 8)], "none": [*range(8)], "full": [*range(8)],
     }  # fmt: skip
     assert len({round(t.reward, 6) for t in local["plain"].trajectories}) == ATTEMPTS
     assert [t.reward for t in local["equal"].trajectories] == [1.2] * ATTEMPTS
@@ -344,8 +344,8 @@ def test_advantages_are_the_same(advantage: str, monkeypatch: pytest.MonkeyPatch
             assert not any(sequence.advantages[:context])
         else:
             assert values == pytest.approx([0.0] * len(values), abs=TOLERANCE), place
-    assert {case for case, _ in mine} == {"plain", "infra", "verifier", "cut"}
-    assert {case for case, _ in in_verl} == {"plain", "infra", "verifier", "cut", "equal", "alike"}
+    assert {case for case, _ in mine} == {"plain", "second", "third", "infra", "verifier", "cut"}
+    assert {case for case, _ in in_verl} == {"plain", "second", "third", "infra", "verifier", "cut", "equal", "alike"}
     assert {("infra", 1), ("infra", 4), ("verifier", 0), ("verifier", 7)} & set(in_verl) == set()
 
 

@@ -19,7 +19,21 @@ from rlfactory_core.rewards.scorers import last_answer
 from rlfactory_core.rollout import ToolEnv
 
 MAX_TOKENS, MAX_TURN_TOKENS = 1200, 200
-CASES = ("plain", "equal", "alike", "infra", "verifier", "single", "none", "full", "cut", "raises")
+# Three are plain, so that not too many attempts of the step are masked.
+CASES = (
+    "plain",
+    "second",
+    "third",
+    "equal",
+    "alike",
+    "infra",
+    "verifier",
+    "single",
+    "none",
+    "full",
+    "cut",
+    "raises",
+)
 
 
 @tool
