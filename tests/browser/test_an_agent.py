@@ -53,10 +53,11 @@ def test_an_agent_and_data_of_ones_own(page: Any, expect: Callable[..., Any], tm
     page.goto("/new")
     page.locator("[name=agent]").fill(f"{sys.executable} {agent}")
     preview = page.locator("#preview")
-    expect(preview.get_by_role("alert")).to_be_visible()  # what is missing, in the command line's words
+    expect(preview.get_by_role("alert")).to_be_visible()  # what is missing
     page.locator("[name=data]").fill(str(data))
     page.locator("[name=eval-data]").fill(str(data))
-    page.locator("[name=model]").fill(str(tmp_path))
+    page.locator("[name=keys]").fill("data.columns.answer=answer")
+    page.locator("[name=model]").fill("Qwen/Qwen3-0.6B")
     page.get_by_role("button", name="Show the first rows").click()
     expect(page.locator("#rows")).to_contain_text("What colour is Bale?")
     expect(preview).to_contain_text("the whole configuration")
