@@ -17,13 +17,12 @@ from typing import Any
 from rlfactory_core.clients.base import Completion
 from rlfactory_core.types import Message, ToolCall
 from rlfactory_core.utils.display import shortened
-from rlfactory_core.utils.text import STRICT_JSON, clean
+from rlfactory_core.utils.text import BYTES_PER_TOKEN, STRICT_JSON, clean
 
 REASONING_KEYS = ("reasoning_content", "reasoning")  # DeepSeek, SGLang and llama.cpp; newer vLLM and OpenRouter
 BROKEN_OFF = ("abort", "error")  # of vLLM and SGLang, for a request that was cancelled or failed after it had begun
 
 _CLOSE_THINK = "</think>"
-_BYTES_PER_TOKEN = 4  # of English text, about
 _NAMELESS = "Invalid tool call: it names no function."
 
 
@@ -70,7 +69,7 @@ def _tokens(counted: Any, value: Any) -> int:
     """The server's count; what the JSON of ``value`` comes to, if it counts none."""
     if counted and int(counted) > 0:
         return int(counted)
-    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")) // _BYTES_PER_TOKEN + 1
+    return len(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")) // BYTES_PER_TOKEN + 1
 
 
 def reasoning_key(data: Any) -> str | None:

@@ -17,7 +17,7 @@ def clean(text: str) -> str:
 
 CountTokens = Callable[[str], int]
 
-_BYTES_PER_TOKEN = 4  # of English text with a common tokenizer; used only if there is no tokenizer
+BYTES_PER_TOKEN = 4  # of English text with a common tokenizer; used only if there is no tokenizer
 _MAX_CHARS_PER_TOKEN = 64  # vocabularies have hardly any longer tokens; keeps huge texts from the tokenizer
 
 
@@ -40,7 +40,7 @@ def truncate(text: str, max_tokens: int, count_tokens: CountTokens | None = None
 
 
 def _head_by_bytes(text: str, max_tokens: int) -> str:
-    limit = max_tokens * _BYTES_PER_TOKEN
+    limit = max_tokens * BYTES_PER_TOKEN
     return text if len(text) * 4 <= limit else text.encode()[:limit].decode(errors="ignore")
 
 

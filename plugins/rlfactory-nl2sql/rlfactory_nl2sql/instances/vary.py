@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 from rlfactory_nl2sql.checks.constants import Constant, Uses
 from rlfactory_nl2sql.checks.thresholds import Threshold
@@ -67,15 +68,7 @@ def vary(
             Revealing(filling, name).reveal(used, number)
             parts[name].mend([made.values for made in filling.rows[name]], rng)
     filling.close_circles()
-    held = {
-        name: [
-            one.values
-            for one in sorted(filling.rows.get(name, ()), key=lambda one: one.role is not Role.SATISFIES_ALL)
-            if part.checks.hold(one.values)
-        ]
-        for name, part in parts.items()
-    }
-    kept = sound(held, schema)
+    kept = sound({name: _held(filling, name, part) for name, part in parts.items()}, schema)
     aimed = aim(parts, kept, thresholds, asked, number, rng)
     if aimed is not kept:
         kept = sound(aimed, schema)
@@ -84,3 +77,9 @@ def vary(
     for left in kept.values():
         rng.shuffle(left)  # the order of rows must not depend on their roles
     return kept
+
+
+def _held(filling: Filling, table: str, part: Part) -> list[list[Any]]:
+    """The rows of a table for which its CHECKs hold; those that satisfy all conditions come first, and are kept."""
+    rows = sorted(filling.rows.get(table, ()), key=lambda one: one.role is not Role.SATISFIES_ALL)
+    return [one.values for one in rows if part.checks.hold(one.values)]
