@@ -130,8 +130,8 @@ def our_overhead(fn: Callable[..., Any], cache: str = "off") -> Measure:
 
 
 def our_manager(fn: Callable[..., Any], **config: Any) -> Any:
-    from rlfactory_core.config import ToolsConfig
     from rlfactory_core.tools import DefaultToolManager, FunctionTool
+    from rlfactory_core.tools.settings import ToolsConfig
 
     return DefaultToolManager([FunctionTool(fn)], ToolsConfig(**config))
 

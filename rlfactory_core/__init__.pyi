@@ -1,5 +1,4 @@
 from rlfactory_core.config import RunConfig as RunConfig
-from rlfactory_core.config import Section as Section
 from rlfactory_core.context import RunContext as RunContext
 from rlfactory_core.context import ToolContext as ToolContext
 from rlfactory_core.errors import BackendError as BackendError
@@ -18,6 +17,7 @@ from rlfactory_core.protocols import EnvStart as EnvStart
 from rlfactory_core.protocols import EnvStep as EnvStep
 from rlfactory_core.protocols import ToolManager as ToolManager
 from rlfactory_core.rollout.tool_env import ToolEnv as ToolEnv
+from rlfactory_core.settings import Section as Section
 from rlfactory_core.tasks.task import Task as Task
 from rlfactory_core.tiny import TinyModelRecipe as TinyModelRecipe
 from rlfactory_core.tiny import WarmStartStage as WarmStartStage

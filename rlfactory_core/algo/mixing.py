@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from math import floor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlfactory_core.algo.prompts import Played, PromptSampler
-from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.types import Sample
 from rlfactory_core.utils.seeds import derive_seed
+
+if TYPE_CHECKING:
+    from rlfactory_core.config import RunConfig
 
 MakePrompts = Callable[[Sequence[Sample], int, int], PromptSampler]
 """Makes a sampler of samples, with the number of prompts a step and the seed."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlfactory_core.chat.rendering import remedy, template_of
-from rlfactory_core.config.sections import ChatConfig
+from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.errors import ChatFormatError, nearest
 from rlfactory_core.plugins.declared import declared
 from rlfactory_core.plugins.registry import Registry

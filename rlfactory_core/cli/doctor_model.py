@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.cli.options import needs_local
-from rlfactory_core.config.sections import ChatConfig
 from rlfactory_core.errors import ChatFormatError, ModelError
 from rlfactory_core.plugins.diagnostics import Check
 from rlfactory_core.protocols import ChatFormat

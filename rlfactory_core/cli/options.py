@@ -16,7 +16,8 @@ import click
 from rlfactory_core.errors import ConfigError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
-    from rlfactory_core.config import EngineSection, RunConfig
+    from rlfactory_core.config import RunConfig
+    from rlfactory_core.settings import EngineSection
 
 __all__ = ["REST", "SETTINGS", "task_options"]
 

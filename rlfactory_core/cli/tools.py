@@ -17,11 +17,11 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.types import Sample, ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
-    from rlfactory_core.config import ToolsConfig
     from rlfactory_core.protocols import Tool
     from rlfactory_core.tasks.parts import TaskParts
     from rlfactory_core.tasks.runtime import TaskRuntime
     from rlfactory_core.tools.servers import ServerState
+    from rlfactory_core.tools.settings import ToolsConfig
 
 Found = TypeVar("Found")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.config.training import LoraConfig
+from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.engines.exports import absolute
 
 FOLDER = "adapter"  # in a checkpoint

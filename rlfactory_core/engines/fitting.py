@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config.loading import merge, validate_section
+from rlfactory_core.config.loading import merge
 from rlfactory_core.engines.memory import MemoryPhase, ModelSize
+from rlfactory_core.settings import validate_section
 
 Estimate = Callable[[RunConfig], Sequence[MemoryPhase]]
 

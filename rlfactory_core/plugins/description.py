@@ -16,12 +16,12 @@ from typing import Any
 import click
 from pydantic import PydanticUserError
 
-from rlfactory_core.config import EngineSection
 from rlfactory_core.plugins.discovery import PluginEntry
 from rlfactory_core.plugins.fingerprint import Fingerprint, fingerprint
 from rlfactory_core.plugins.lazy import Lazy, LazyReward
 from rlfactory_core.plugins.loading import Kind, LoadedPlugin, Registration, refused_options, section_class
 from rlfactory_core.plugins.options import Option, section_options, signature_options
+from rlfactory_core.settings import EngineSection
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,11 +28,11 @@ import pydantic
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import PydanticUserError
 
-from rlfactory_core.config import Section
 from rlfactory_core.errors import MissingExtraError, PluginError, PluginVersionError, nearest
 from rlfactory_core.hookspecs import API_VERSION, PROJECT, Hookspecs
 from rlfactory_core.plugins.discovery import PluginEntry
 from rlfactory_core.plugins.lazy import Lazy
+from rlfactory_core.settings import Section
 
 Kind = Literal[
     "task", "env", "tool_manager", "reward_scorer", "verifier", "chat_format", "engine", "command",

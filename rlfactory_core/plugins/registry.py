@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from rlfactory_core.config import EngineSection, RunConfig, Section
-from rlfactory_core.config.loading import validate_section
 from rlfactory_core.errors import ConfigError, PluginConflictError, PluginError, nearest
 from rlfactory_core.plugins.discovery import PluginEntry, choose, conflict, discover, is_disabled, is_from, matching
 from rlfactory_core.plugins.fingerprint import Fingerprint, fingerprint
@@ -28,6 +26,7 @@ from rlfactory_core.plugins.loading import (
     section_class,
     words,
 )
+from rlfactory_core.settings import EngineSection, RunSections, Section, validate_section
 from rlfactory_core.version import __version__
 
 BUILTIN = PluginEntry("builtin", "rlfactory-core", __version__, "rlfactory_core.builtin", "What the core itself gives")
@@ -125,7 +124,7 @@ class Registry:
         found = {item.name: section_class(item) for item in self.registered("config_section")}
         return {name: section for name, section in found.items() if issubclass(section, EngineSection)}
 
-    def sections(self, config: RunConfig) -> dict[str, Section]:
+    def sections(self, config: RunSections) -> dict[str, Section]:
         """The sections under ``plugins`` in a configuration, validated, and the defaults of other plugins in use.
 
         A plugin whose section is named there is in use from then on. Sections of engines that do not run the

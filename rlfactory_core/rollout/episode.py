@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rlfactory_core.config.sections import RolloutConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.protocols import Env
 from rlfactory_core.rollout.history import KEEP, History
+from rlfactory_core.rollout.settings import RolloutConfig
 from rlfactory_core.types import PROMPT, Fault, FaultKind, Sample, SamplingParams
 from rlfactory_core.utils.seeds import derive_seed
 

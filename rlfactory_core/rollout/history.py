@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from rlfactory_core.config.sections import RolloutConfig
 from rlfactory_core.protocols import ChatFormat
+from rlfactory_core.rollout.settings import RolloutConfig
 from rlfactory_core.types import Message, Sample, ToolSpec
 
 DROPPED_THINKING, COMPACTED, SUMMARIZED = "dropped_thinking", "compacted", "summarized"  # why a row begins

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rlfactory_core.config import RewardConfig, RunConfig
+from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import ConfigError, PluginError, UsageError
 from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.rewards.settings import RewardConfig
 
 NAME = "judge"
 

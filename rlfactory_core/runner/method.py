@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlfactory_core.algo.methods import METHODS
-from rlfactory_core.config import RewardConfig, RunConfig
+from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import ConfigError
+from rlfactory_core.rewards.settings import RewardConfig
 
 
 def with_method(config: RunConfig, given: Mapping[str, Any]) -> RunConfig:
@@ -42,7 +43,9 @@ def with_rewards_of_method(config: RunConfig, rewards: Mapping[str, float]) -> R
         rewards: the task's own, for a configuration that names none.
     """
     method = METHODS.get(config.train.loss)
-    added = method.rewards(config.rollout) if method else ()
+    limits = config.rollout
+    limit = min(limits.max_tokens, limits.max_turns * limits.max_turn_tokens)
+    added = [RewardConfig.model_validate(reward) for reward in method.rewards(limit)] if method else []
     wanted = config.rewards
     if wanted is None:
         wanted = tuple(RewardConfig(name=name, weight=weight) for name, weight in rewards.items())

@@ -12,8 +12,8 @@ from typing import Any
 from rlfactory_core.algo.advantages import GAE
 from rlfactory_core.algo.mixing import prompt_shares
 from rlfactory_core.algo.until import SAMPLED, check_goals
-from rlfactory_core.config import RewardConfig, RunConfig
-from rlfactory_core.config.loading import dump_yaml, load_yaml, merge, parse_override, validate_section
+from rlfactory_core.config import RunConfig
+from rlfactory_core.config.loading import dump_yaml, load_yaml, merge, parse_override
 from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineTraits
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.declared import declared
@@ -21,9 +21,11 @@ from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import RewardFactoryTraits
 from rlfactory_core.reporting.loggers import check_loggers
+from rlfactory_core.rewards.settings import RewardConfig
 from rlfactory_core.runner.judge import with_judge
 from rlfactory_core.runner.method import with_method, with_rewards_of_method
 from rlfactory_core.runner.several import resolve_tasks
+from rlfactory_core.settings import validate_section
 from rlfactory_core.tasks.agents import agents_plugin, has_agent
 from rlfactory_core.tasks.generic import NAME as GENERIC
 from rlfactory_core.tasks.opening import task_parts

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.config import RunConfig
-from rlfactory_core.config.loading import merge, validate_section
-from rlfactory_core.config.sections import LimitsConfig, TaskShare
+from rlfactory_core.config import RunConfig, TaskShare
+from rlfactory_core.config.loading import merge
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.loading import is_file
+from rlfactory_core.rollout.settings import LimitsConfig
+from rlfactory_core.settings import validate_section
 from rlfactory_core.tasks.mixture import MixedTask
 from rlfactory_core.tasks.task import Task
 

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rlfactory_core.config.loading import merge, parse_override, validate_section
-from rlfactory_core.config.training import TrainConfig
+from rlfactory_core.algo.settings import TrainConfig
+from rlfactory_core.config.loading import merge, parse_override
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.errors import RunStopped, UsageError
 from rlfactory_core.plugins.registry import Registry
@@ -17,6 +17,7 @@ from rlfactory_core.reporting.report import plugin_sections, write_report
 from rlfactory_core.runner.folders import data_changes, plugin_changes, plugin_label, removed_if_empty, save_run
 from rlfactory_core.runner.resolving import Prepared, load_plugins, prepared_run, run_config, written_config
 from rlfactory_core.runner.rollback import ROLLED_BACK, rolled_back
+from rlfactory_core.settings import validate_section
 from rlfactory_core.utils.interrupt import stop_on_interrupt
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rlfactory_core.config.sections import AgentConfig
 from rlfactory_core.gateway.models import GatewayModel
+from rlfactory_core.gateway.settings import AgentConfig
 from rlfactory_core.plugins.discovery import separate_plugin
 from rlfactory_core.plugins.lazy import Lazy
 from rlfactory_core.rollout import Episode

@@ -13,9 +13,9 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from rlfactory_core.config import DataColumns
 from rlfactory_core.errors import DataError, MissingExtraError
 from rlfactory_core.tasks.messages import HALF, data_in, looks_printed, read_prompt
+from rlfactory_core.tasks.settings import DataColumns
 from rlfactory_core.types import Message, Sample
 
 __all__ = ["first_rows", "load_samples"]

@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from rlfactory_core.cache import build_once, cache_root, digest
-from rlfactory_core.config.sections import AgentConfig
+from rlfactory_core.gateway.settings import AgentConfig
 from rlfactory_core.tasks import solving
 from rlfactory_core.tasks.solving import DEFAULTS, EnvFactory, Played, is_demonstrated, play_solutions
 from rlfactory_core.tasks.task import Task

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlfactory_core.config import Section
+from rlfactory_core.settings import Section
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.types import Message, Sample
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from rlfactory_core.clients.base import ChatClient
-from rlfactory_core.config import RunConfig
 from rlfactory_core.context import RunContext
 from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_core.plugins.registry import Registry
@@ -20,6 +19,9 @@ from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
 from rlfactory_core.tasks.scorers import TaskScorers
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.types import Sample, Trajectory
+
+if TYPE_CHECKING:
+    from rlfactory_core.config import RunConfig
 
 SUCCESS = "success"
 """The score that means success in each task, if the tasks call it by different names."""

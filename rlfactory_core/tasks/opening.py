@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
-from rlfactory_core.config import RunConfig
 from rlfactory_core.context import RunContext
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.progress import Progress
@@ -14,6 +14,9 @@ from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
 from rlfactory_core.tasks.scorers import ServedModel
 from rlfactory_core.tasks.task import Task
+
+if TYPE_CHECKING:
+    from rlfactory_core.config import RunConfig
 
 
 def task_parts(config: RunConfig, registry: Registry, task: Task | None = None) -> TaskParts:

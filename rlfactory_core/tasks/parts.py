@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from itertools import islice
 from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlfactory_core.config import RunConfig
 from rlfactory_core.context import RunContext
 from rlfactory_core.errors import DataError, PluginError, RlfactoryError
 from rlfactory_core.plugins.loading import Registration, takes
@@ -20,6 +19,9 @@ from rlfactory_core.tasks.data import is_nan
 from rlfactory_core.tasks.scorers import TaskScorers
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.types import Message, Sample
+
+if TYPE_CHECKING:
+    from rlfactory_core.config import RunConfig
 
 MOST_SAMPLES = 1_000_000
 """Of a split of the task's own data. They are all held in memory; a generator of more has probably no end."""

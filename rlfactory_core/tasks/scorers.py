@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from inspect import isfunction
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from rlfactory_core.config import RewardConfig, RunConfig
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.loading import takes
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import NeedsModelPool, PoolRequest
 from rlfactory_core.rewards.layer import RewardLayer
 from rlfactory_core.rewards.scorers import ENV_REWARD
+from rlfactory_core.rewards.settings import RewardConfig
 from rlfactory_core.rewards.trl import reward_of
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.types import Sample
+
+if TYPE_CHECKING:
+    from rlfactory_core.config import RunConfig
 
 
 @runtime_checkable

@@ -12,13 +12,15 @@ from typing import Any
 
 from rlfactory_core.algo.masking import masking_text, too_many
 from rlfactory_core.clients.base import Completion
-from rlfactory_core.config.loading import merge, validate_section
-from rlfactory_core.config.sections import AgentConfig, RolloutConfig
+from rlfactory_core.config.loading import merge
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import PluginError
 from rlfactory_core.gateway.models import ClientModel, Sampled
+from rlfactory_core.gateway.settings import AgentConfig
 from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout
+from rlfactory_core.rollout.settings import RolloutConfig
+from rlfactory_core.settings import validate_section
 from rlfactory_core.tasks.agents import make_agents
 from rlfactory_core.tasks.parts import own_samples, raised_at
 from rlfactory_core.tasks.task import Task

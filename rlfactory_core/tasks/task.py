@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from rlfactory_core.config import DataColumns, Section
-from rlfactory_core.config.loading import validate_section
 from rlfactory_core.context import RunContext, ToolContext
 from rlfactory_core.errors import PluginError
 from rlfactory_core.gateway import Endpoint
@@ -16,7 +14,9 @@ from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.rewards.scorers import accepted_answers
 from rlfactory_core.rollout import ToolEnv
 from rlfactory_core.rollout.history import remove_oldest_result
+from rlfactory_core.settings import Section, validate_section
 from rlfactory_core.tasks.data import load_samples
+from rlfactory_core.tasks.settings import DataColumns
 from rlfactory_core.tiny import TinyModelRecipe, answer_text
 from rlfactory_core.types import Message, Sample
 

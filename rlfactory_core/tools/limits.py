@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from rlfactory_core.config import CachePlace, ToolLimits, ToolsConfig
-from rlfactory_core.config.loading import validate_section
 from rlfactory_core.errors import ConfigError, nearest
 from rlfactory_core.protocols import Tool
+from rlfactory_core.settings import validate_section
+from rlfactory_core.tools.settings import CachePlace, ToolLimits, ToolsConfig
 
 
 def limits_by_tool(config: ToolsConfig, tools: Iterable[Tool]) -> Mapping[str, ToolLimits]:

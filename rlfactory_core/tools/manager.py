@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from rlfactory_core.cache import cache_root
-from rlfactory_core.config import CachePlace, ToolLimits, ToolsConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import Tool
@@ -19,6 +18,7 @@ from rlfactory_core.tools.attempt import Answer, attempt, close_all, unavailable
 from rlfactory_core.tools.cache import AnswerCache, DiskCache, InFlightCall, MemoryCache, answer_key
 from rlfactory_core.tools.deadlines import Deadlines
 from rlfactory_core.tools.limits import CircuitBreaker, limits_by_tool
+from rlfactory_core.tools.settings import CachePlace, ToolLimits, ToolsConfig
 from rlfactory_core.tools.validation import ArgumentChecker, unknown_tool
 from rlfactory_core.tools.watchdog import Watchdog
 from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec

@@ -20,9 +20,9 @@ from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.algo.schedule import PromptSchedule
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config.loading import validate_section
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.settings import validate_section
 from rlfactory_core.tasks.opening import open_task
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.types import FaultKind, Group, SampledTokens, SamplingParams, StopReason, TrainSequence, Trajectory

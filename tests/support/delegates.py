@@ -8,9 +8,9 @@ from typing import Any
 
 from tool_calls import write
 
-from rlfactory_core.config import ToolsConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.tools import DefaultToolManager
+from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import Message, Sample, ToolResult
 

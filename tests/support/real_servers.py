@@ -18,9 +18,9 @@ from process_tree import children, sockets_and_pipes
 from rlfactory_mcp.source import McpSource
 from waiting import until
 
-from rlfactory_core.config import ToolsConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.tools import DefaultToolManager
+from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import Sample, ToolCall, ToolResult
 

@@ -7,11 +7,11 @@ import json
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from rlfactory_core.config import ToolsConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools import DefaultToolManager, FunctionTool, tool
+from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.types import Sample, ToolCall, ToolResult, ToolSpec
 
 CONTEXT = ToolContext("t", Sample("s", "?"))

@@ -18,7 +18,7 @@ from rlfactory_core.runner import resolve
 
 PLUGIN = '''
 from rlfactory_core import Sample, Section, Task, UsageError, hookimpl
-from rlfactory_core.config import EngineSection
+from rlfactory_core.settings import EngineSection
 
 
 class Quiet(Task):

@@ -11,15 +11,10 @@ from configs import made_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rlfactory_core.config import RunConfig, Section
-from rlfactory_core.config.loading import (
-    dump_yaml,
-    load_yaml,
-    merge,
-    parse_override,
-    validate_section,
-)
+from rlfactory_core.config import RunConfig
+from rlfactory_core.config.loading import dump_yaml, load_yaml, merge, parse_override
 from rlfactory_core.errors import ConfigError
+from rlfactory_core.settings import Section, validate_section
 
 
 def resolve(*overrides: str | dict[str, Any]) -> RunConfig:

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from rlfactory_core.config import DataColumns
 from rlfactory_core.errors import DataError, MissingExtraError
 from rlfactory_core.tasks.data import load_samples
+from rlfactory_core.tasks.settings import DataColumns
 from rlfactory_core.types import Message, ToolCall
 
 VERL = {

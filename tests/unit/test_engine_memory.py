@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import transformers
 
+from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config.training import LoraConfig
 from rlfactory_core.engines.local.memory import memory as local_memory
 from rlfactory_core.engines.local.model.size import model_size
 from rlfactory_core.engines.memory import MemoryPhase, ModelShape, ModelSize

@@ -10,10 +10,10 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, create_model
 
-from rlfactory_core.config import File, Fraction, Natural, Positive, Section
 from rlfactory_core.plugins.description import describe
 from rlfactory_core.plugins.options import Option, section_options, signature_options, type_text, value_text
 from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.settings import File, Fraction, Natural, Positive, Section
 
 
 class Colour(Enum):
@@ -156,7 +156,7 @@ def rlfactory_tasks(register):
 
 @hookimpl
 def rlfactory_reward_scorers(register):
-    register("checked", LazyReward("pathlib:Path", "os.path:abspath", "rlfactory_core.config.sections:DataColumns"))
+    register("checked", LazyReward("pathlib:Path", "os.path:abspath", "rlfactory_core.tasks.settings:DataColumns"))
     register("untold", dict)
 
 @hookimpl

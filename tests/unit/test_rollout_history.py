@@ -11,10 +11,10 @@ from chat_tokenizers import make_tokenizer, published
 from conversations import CHAT, RecordingSampler, calling, check_exact
 
 from rlfactory_core.chat.qwen3 import Qwen3Format
-from rlfactory_core.config.sections import RolloutConfig
 from rlfactory_core.protocols import ChatFormat, Env
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout
 from rlfactory_core.rollout.history import REMOVED, History
+from rlfactory_core.rollout.settings import RolloutConfig
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import Message, Sample, SampledTokens, SamplingParams, StopReason, Trajectory
 

@@ -11,13 +11,13 @@ import pytest
 from pydantic import BaseModel, ConfigDict
 from said import Said
 
-from rlfactory_core.config.loading import validate_section
 from rlfactory_core.errors import ConfigError, PluginError, RunStopped, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import prepare, resolve, resume, run
+from rlfactory_core.settings import validate_section
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.runtime import TaskResources
 from rlfactory_core.tasks.scorers import ServedModel

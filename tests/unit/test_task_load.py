@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory_core.config import DataColumns, RunConfig
+from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import DataError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.settings import DataColumns
 from rlfactory_core.types import Sample
 
 PLUGIN = """

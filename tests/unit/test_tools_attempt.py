@@ -17,12 +17,12 @@ import pytest
 from rlfactory_devkit import FaultInjector, InjectedFaults
 from tool_calls import CONTEXT, Flaky, echo, invoke, manage, raising, write
 
-from rlfactory_core.config import ToolsConfig
 from rlfactory_core.errors import ToolArgumentsError, ToolError, ToolFailedError, ToolUnavailableError
 from rlfactory_core.tools import DefaultToolManager, FunctionTool, tool
 from rlfactory_core.tools import attempt as attempt_module
 from rlfactory_core.tools import manager as manager_module
 from rlfactory_core.tools.limits import CircuitBreaker
+from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.tools.watchdog import Blocked, Watchdog
 from rlfactory_core.types import FaultKind, ToolResult
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tool_calls import CONTEXT, Flaky, echo, invoke, manage, raising, write
 
-from rlfactory_core.config import ToolsConfig
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ConfigError, ToolError, UsageError
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.tools.limits import only_about
+from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.tools.validation import ArgumentChecker
 from rlfactory_core.types import FaultKind, ToolResult, ToolSpec
 

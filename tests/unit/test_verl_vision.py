@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from rlfactory_core.config.sections import ChatConfig
+from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.engines.verl.vision import check_images, shows_images
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.plugins.registry import Registry

@@ -11,9 +11,9 @@ from rlfactory_agents.function import FunctionAgents
 from rlfactory_agents.play import play_agent
 from rlfactory_agents.program import ProgramAgents
 from rlfactory_agents.server import Gateway
-from rlfactory_core.config.sections import AgentConfig
 from rlfactory_core.gateway import Endpoint
 from rlfactory_core.gateway.models import GatewayModel
+from rlfactory_core.gateway.settings import AgentConfig
 from rlfactory_core.rollout import Episode
 from rlfactory_core.types import Sample, Trajectory
 

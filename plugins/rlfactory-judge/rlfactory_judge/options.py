@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlfactory_core.config import CachePlace, File, Fraction, Natural, Positive, Section
+from rlfactory_core.settings import File, Fraction, Natural, Positive, Section
+from rlfactory_core.tools.settings import CachePlace
 
 Mode = Literal["outcome", "process", "ranking", "pairwise"]
 SINGLE: tuple[Mode, ...] = ("outcome", "process")  # the modes that judge single attempts; the others compare

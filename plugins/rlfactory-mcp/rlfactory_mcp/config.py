@@ -15,9 +15,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field
 
-from rlfactory_core.config import Positive, Section
-from rlfactory_core.config.loading import validate_section
 from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.settings import Positive, Section, validate_section
 from rlfactory_mcp.dialects import EXAMPLE, Entry, entries, in_our_keys, is_disabled
 from rlfactory_mcp.files import load
 from rlfactory_mcp.placeholders import Filler

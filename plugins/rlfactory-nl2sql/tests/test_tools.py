@@ -12,8 +12,8 @@ import pytest
 from rlfactory_nl2sql.task import Nl2SqlTask
 
 from rlfactory_core import FaultKind, Sample, ToolCall, ToolContext, ToolResult
-from rlfactory_core.config import ToolsConfig
 from rlfactory_core.tools.manager import DefaultToolManager
+from rlfactory_core.tools.settings import ToolsConfig
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n"
 

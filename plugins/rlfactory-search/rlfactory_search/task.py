@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from rlfactory_core import Message, Sample, Section, Task, ToolContext, tool
-from rlfactory_core.config import File
 from rlfactory_core.errors import UsageError
+from rlfactory_core.settings import File
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_search.corpus import FileCorpus
 from rlfactory_search.demonstrations import next_turn

@@ -17,7 +17,6 @@ from rlfactory_mcp.calls import render
 from rlfactory_vision.images import MAX_BYTES, MAX_IMAGES, Image, images_in
 
 from rlfactory_core import FaultKind, Sample, ToolContext, tool
-from rlfactory_core.config import ToolsConfig
 from rlfactory_core.errors import DataError
 from rlfactory_core.images import content_text
 from rlfactory_core.reporting import folder as run_folder
@@ -25,6 +24,7 @@ from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.trajectories import StoredTrajectory, TurnText
 from rlfactory_core.tools.cache import DiskCache
 from rlfactory_core.tools.manager import DefaultToolManager
+from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.types import Message, StopReason, ToolCall, ToolResult, Trajectory, Turn
 
 

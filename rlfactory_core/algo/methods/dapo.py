@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rlfactory_core.algo.methods.method import Method
-from rlfactory_core.config import RewardConfig
-from rlfactory_core.config.sections import LimitsConfig
 
 BUFFER = 5  # the punishment begins at 4/5 of the limit, as the paper's 16,384 of 20,480 tokens
 
 
-def overlong(limits: LimitsConfig) -> tuple[RewardConfig]:
-    """The soft overlong punishment, equation 13, up to the most tokens that an attempt can sample."""
-    limit = min(limits.max_tokens, limits.max_turns * limits.max_turn_tokens)
-    options = {"name": "overlong", "weight": 1.0, "limit": limit, "buffer": max(1, limit // BUFFER)}
-    return (RewardConfig.model_validate(options),)
+def overlong(limit: int) -> tuple[dict[str, Any]]:
+    """The soft overlong punishment, equation 13."""
+    return ({"name": "overlong", "weight": 1.0, "limit": limit, "buffer": max(1, limit // BUFFER)},)
 
 
 # Equation 8: the clipped surrogate with a higher upper bound, and the mean over all tokens; no KL term.

@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_core.config import RewardConfig
-from rlfactory_core.config.sections import LimitsConfig
-
 
 @dataclass(frozen=True, slots=True)
 class Method:
@@ -16,9 +13,10 @@ class Method:
 
     Args:
         train: keys of ``train`` and their values.
-        rewards: gives the rewards that belong to it, of the limits of an attempt.
+        rewards: takes the most tokens that an attempt can sample, and gives the rewards that belong to the method, as
+            in a configuration.
     """
 
     name: str
     train: Mapping[str, Any]
-    rewards: Callable[[LimitsConfig], Sequence[RewardConfig]] = lambda _limits: ()
+    rewards: Callable[[int], Sequence[Mapping[str, Any]]] = lambda _limit: ()

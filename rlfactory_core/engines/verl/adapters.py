@@ -11,7 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.config.training import LoraConfig
+from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.engines.adapters import PREFIX, write_adapter
 
 INDEX = "model.safetensors.index.json"

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from rlfactory_core.config import EngineSection, Natural, Positive
+from rlfactory_core.settings import EngineSection, Natural, Positive
 
 Seconds = Annotated[float, Field(gt=0.0)]
 

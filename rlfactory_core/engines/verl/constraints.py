@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rlfactory_core.algo.prompts import UNIFORM
+from rlfactory_core.algo.settings import TrainConfig
 from rlfactory_core.config import RunConfig
 from rlfactory_core.config.loading import merge
-from rlfactory_core.config.training import TrainConfig
 from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.errors import ConfigError
 

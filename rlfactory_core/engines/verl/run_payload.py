@@ -15,10 +15,10 @@ from pathlib import Path
 
 from rlfactory_core.cache import cache_root
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config.loading import validate_section
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.settings import validate_section
 
 
 @dataclass(frozen=True, slots=True)

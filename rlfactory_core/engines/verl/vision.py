@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from rlfactory_core.chat.select import configured_format
-from rlfactory_core.config.sections import ChatConfig
+from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.errors import ModelError
 from rlfactory_core.images import pictures, sees_images
 from rlfactory_core.plugins.registry import Registry

@@ -10,13 +10,13 @@ from typing import Any
 
 from rlfactory_agents.tools.model import DelegateSource, Endpoint, name_call
 from rlfactory_core.clients.base import ChatClient, Completion
-from rlfactory_core.config import ToolsConfig
-from rlfactory_core.config.loading import validate_section
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolError, ToolUnavailableError
 from rlfactory_core.protocols import Env, Tool, ToolManager, ToolSource
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, chat_rollout
+from rlfactory_core.settings import validate_section
 from rlfactory_core.tools.manager import DefaultToolManager
+from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import FaultKind, Message, Sample, SamplingParams, StopReason, ToolSpec, Trajectory
 from rlfactory_core.utils.seeds import derive_seed

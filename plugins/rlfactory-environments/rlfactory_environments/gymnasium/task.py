@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from pydantic import Field
 
 from rlfactory_core import Message, Sample, Section, Task, ToolContext
-from rlfactory_core.config.base import Natural, Positive
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.protocols import Env, ToolManager
+from rlfactory_core.settings import Natural, Positive
 from rlfactory_core.utils.threads import BlockingPool
 from rlfactory_environments.episodes import ENV_REWARDS, seed_samples
 from rlfactory_environments.gymnasium.env import GameEnv

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from rlfactory_core import Message, Sample, Section, Task
-from rlfactory_core.config.base import Natural, Positive
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.gateway import Endpoint
+from rlfactory_core.settings import Natural, Positive
 from rlfactory_environments.solver import Solver, load_solver
 from rlfactory_environments.verifiers.environment import INFO, Environment, Played, Row
 from rlfactory_environments.verifiers.loading import load

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.cache import digest
-from rlfactory_core.config.loading import validate_section
 from rlfactory_core.errors import ConfigError
+from rlfactory_core.settings import validate_section
 from rlfactory_core.utils.display import without_credentials
 from rlfactory_judge.options import JudgeOptions, Mode
 from rlfactory_judge.rubrics.rubric import BUILT_IN, Rubric, default_rubric

@@ -10,9 +10,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from rlfactory_core import Sample, Task, Verdict
-from rlfactory_core.config import Positive, Section
-from rlfactory_core.config.loading import validate_section
 from rlfactory_core.rewards import accepted_answers
+from rlfactory_core.settings import Positive, Section, validate_section
 from rlfactory_nl2sql.comparison.compare import Comparison, Semantics
 from rlfactory_nl2sql.connection import limits_of
 from rlfactory_nl2sql.databases.reference import DatabaseRef

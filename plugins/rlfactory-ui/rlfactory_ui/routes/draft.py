@@ -11,8 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
-from rlfactory_core.config.base import Section
 from rlfactory_core.errors import UsageError
+from rlfactory_core.settings import Section
 from rlfactory_ui.catalogue import is_name
 from rlfactory_ui.routes.forms import Form, first
 from rlfactory_ui.words import OPTIONS

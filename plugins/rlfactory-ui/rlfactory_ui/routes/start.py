@@ -11,11 +11,15 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from rlfactory_core.config.base import Section
-from rlfactory_core.config.sections import AgentConfig, ChatConfig, DataColumns, RolloutConfig, ToolLimits
-from rlfactory_core.config.training import CheckpointConfig, EvalConfig, LoraConfig, TrainConfig
+from rlfactory_core.algo.settings import CheckpointConfig, EvalConfig, LoraConfig, TrainConfig
+from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.errors import UsageError
+from rlfactory_core.gateway.settings import AgentConfig
 from rlfactory_core.plugins.options import value_text
+from rlfactory_core.rollout.settings import RolloutConfig
+from rlfactory_core.settings import Section
+from rlfactory_core.tasks.settings import DataColumns
+from rlfactory_core.tools.settings import ToolLimits
 from rlfactory_ui import processes
 from rlfactory_ui.command_runner import Outcome
 from rlfactory_ui.pages import page, part, site_of

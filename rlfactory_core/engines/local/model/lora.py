@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlfactory_core.config.training import LoraConfig
+from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.engines.local.model.pack import Packed
 from rlfactory_core.engines.local.model.policy import Policy
 from rlfactory_core.errors import CheckpointError, ConfigError, MissingExtraError

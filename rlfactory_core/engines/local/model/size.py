@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from rlfactory_core.config.training import LoraConfig
+from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.engines.local.model.loading import make_empty, quiet_transformers
 from rlfactory_core.engines.memory import ModelShape, ModelSize
 

@@ -21,7 +21,7 @@ import torch
 from rlfactory_core.cache import build_once, check_room, digest
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.chat.select import configured_format
-from rlfactory_core.config.sections import AgentConfig, ChatConfig
+from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.engines.exports import Origin
 from rlfactory_core.engines.local.model.loading import load_pretrained, load_tokenizer, quiet_transformers
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
@@ -31,6 +31,7 @@ from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
 from rlfactory_core.engines.local.training.checkpoint import write_model
 from rlfactory_core.engines.local.training.workers import Workers
 from rlfactory_core.errors import ModelError
+from rlfactory_core.gateway.settings import AgentConfig
 from rlfactory_core.protocols import ChatFormat, Tool
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tasks.agents import has_agent

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rlfactory_core.config.base import Fraction, Natural, Positive, Section
+from rlfactory_core.settings import Fraction, Natural, Positive, Section
 
 
 class LoraConfig(Section):

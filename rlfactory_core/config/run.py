@@ -1,0 +1,114 @@
+"""The configuration of a run, composed of the sections of the rooms. Each is a frozen model that refuses unknown keys.
+
+Values come from these defaults, the task's own ``defaults``, ``--config FILE.yaml`` and the command line; later sources
+override earlier ones. The result is saved as ``config.yaml`` in the run's folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field
+
+from rlfactory_core.algo.settings import CheckpointConfig, EvalConfig, TrainConfig
+from rlfactory_core.chat.settings import ChatConfig
+from rlfactory_core.gateway.settings import AgentConfig
+from rlfactory_core.rewards.settings import Rewards
+from rlfactory_core.rollout.settings import RolloutConfig
+from rlfactory_core.settings import Section
+from rlfactory_core.tasks.settings import DataConfig
+from rlfactory_core.tools.settings import ToolsConfig
+
+
+class TaskShare(Section):
+    """One of several tasks that a run trains together. What is left out is as in the rest of the configuration."""
+
+    plugin: str | None = None
+    """The name of an installed plugin, or a one-file plugin; none: the name of this task."""
+    weight: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
+    """Its part of each step's prompts, relative to the other tasks'."""
+    task: dict[str, Any] = {}
+    """The task's own keys, checked by its ``Config``."""
+    rewards: Rewards = None
+    env: str | None = None
+    data: DataConfig = DataConfig()
+    rollout: dict[str, Any] = {}
+    """The limits of an attempt that differ: max_turns, max_tool_calls, max_turn_tokens, max_tokens, env_deadline_s,
+    context, context_tokens, retries."""
+    tools: dict[str, Any] = {}
+    """The keys of ``tools`` that differ."""
+
+
+class RunConfig(Section):
+    """Everything that a run is."""
+
+    plugin: str
+    """The task; the names of several ``tasks`` joined by ``+``."""
+    tasks: dict[str, TaskShare] = {}
+    """Several tasks: name -> plugin, weight, and the keys that differ."""
+    engine: str = "local"
+    """The name of a registered engine."""
+    model: str | None = None
+    """A model folder or a hub id; none: the task's own tiny model."""
+    seed: int = 0
+    """Of everything that is drawn: samples, sampled tokens, initial weights."""
+    device: str = "auto"
+    """One of auto, cpu, cuda, cuda:N."""
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of the weights. auto: bfloat16 on a GPU, float32 on the CPU."""
+    out: Path | None = None
+    """The run's folder; none: runs/<time>-<plugin>."""
+    loggers: tuple[str, ...] = ()
+    """Any of tensorboard, wandb, trackio; metrics.jsonl is always written."""
+    rewards: Rewards = None
+    """The scorers and verifiers of the reward; none: the task's own."""
+    env: str | None = None
+    """The name of a registered environment; none: the one that the task makes."""
+    task: dict[str, Any] = {}
+    """The task's own keys, checked by its ``Config``."""
+    plugins: dict[str, dict[str, Any]] = {}
+    """The sections that plugins register, by their names."""
+    data: DataConfig = DataConfig()
+    chat: ChatConfig = ChatConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    agent: AgentConfig = AgentConfig()
+    tools: ToolsConfig = ToolsConfig()
+    train: TrainConfig = TrainConfig()
+    eval: EvalConfig = EvalConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+
+    @property
+    def task_plugins(self) -> tuple[str, ...]:
+        """The plugins of the run's tasks, in order."""
+        return tuple(share.plugin or name for name, share in self.tasks.items()) or (self.plugin,)
+
+    def with_plugin(self, plugin: str, moved: str) -> Self:
+        """The configuration with another file in the place of a one-file plugin."""
+        if not self.tasks:
+            return self.model_copy(update={"plugin": moved})
+        tasks = {
+            name: share.model_copy(update={"plugin": moved}) if (share.plugin or name) == plugin else share
+            for name, share in self.tasks.items()
+        }
+        return self.model_copy(update={"tasks": tasks})
+
+    def of_task(self, name: str) -> Self:
+        """The configuration of one of several tasks, as a run of that task alone would have it."""
+        share = self.tasks[name]
+        update: dict[str, Any] = {
+            "plugin": share.plugin or name,
+            "tasks": {},
+            "task": share.task,
+            "rewards": share.rewards or self.rewards,
+            "env": share.env or self.env,
+            "data": share.data,
+            "rollout": RolloutConfig.model_validate({**self.rollout.model_dump(), **share.rollout}),
+            "tools": ToolsConfig.model_validate({**self.tools.model_dump(), **share.tools}),
+        }
+        return self.model_copy(update=update)
+
+    @property
+    def engine_name(self) -> str:
+        """The engine's name without its distribution."""
+        return self.engine.rpartition(":")[2]

@@ -1,0 +1,178 @@
+"""The base of all sections of a configuration, the types of their fields, and what a user reads about a mistake in one.
+
+A section stands in the room that uses it, as ``settings.py``; `rlfactory_core.config` composes them.
+Every mistake of a user is a `ConfigError` in plain words; a pydantic message never reaches the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar, get_args
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
+
+from rlfactory_core.errors import ConfigError
+from rlfactory_core.utils.display import shortened
+
+__all__ = ["EngineSection", "File", "Fraction", "Natural", "Positive", "Section", "validate_section"]
+
+Model = TypeVar("Model", bound=BaseModel)
+Key = tuple[str, ...]
+
+
+Positive = Annotated[int, Field(gt=0)]
+Natural = Annotated[int, Field(ge=0)]
+Fraction = Annotated[float, Field(ge=0.0, le=1.0)]
+
+
+def _absolute(path: Path) -> Path:
+    """A saved configuration is also read from other folders, by a resume and by other processes."""
+    return path.expanduser().absolute()
+
+
+File = Annotated[Path, AfterValidator(_absolute)]
+
+
+class Section(BaseModel):
+    """Base of all sections, also of a plugin's own ``Config``. A text below a field is the field's description."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, use_attribute_docstrings=True)
+
+
+class RunSections(Protocol):
+    """What an `EngineSection` reads of a run's configuration."""
+
+    @property
+    def engine_name(self) -> str:
+        """The engine's name without its distribution."""
+
+    @property
+    def plugins(self) -> Mapping[str, Mapping[str, Any]]:
+        """The sections that plugins register, by their names."""
+
+
+class EngineSection(Section):
+    """Keys that only one engine has; registered like any section, under the engine's name.
+
+    In the configuration they are ``ENGINE.KEY``, and not ``plugins.ENGINE.KEY``.
+    """
+
+    options: ClassVar[tuple[str, ...]] = ()
+    """Keys that ``rlfactory run`` has an option for: ``--batch-size`` for ``batch_size``."""
+    after_dashes: ClassVar[str] = ""
+    """The key, a list, that gets the words after ``--`` on that command line."""
+
+    @classmethod
+    def of(cls, config: RunSections) -> Self:
+        """The engine's section of a configuration."""
+        return cls.model_validate(config.plugins.get(config.engine_name, {}))
+
+
+def validate_section(model_cls: type[Model], data: Mapping[str, Any], prefix: str = "") -> Model:
+    """Make a section from plain data; ``prefix`` is its dotted key in the whole configuration, for the messages.
+
+    Raises:
+        ConfigError: all problems at once, each with its full key, what was found and what is expected.
+    """
+    try:
+        return model_cls.model_validate(dict(data))
+    except ValidationError as error:
+        start: Key = tuple(prefix.split(".")) if prefix else ()
+        lines = [_explain(model_cls, start, item) for item in error.errors(include_url=False)]
+        raise ConfigError("\n".join(lines)) from None
+
+
+def _explain(model_cls: type[BaseModel], start: Key, error: Mapping[str, Any]) -> str:
+    place: Key = tuple(str(part) for part in error["loc"])
+    key = ".".join(start + place) or "the configuration"
+    kind, message, found = error["type"], str(error["msg"]), shortened(repr(error["input"]), 80)
+    if kind == "extra_forbidden":
+        return f"Unknown key '{key}'. {_suggest(model_cls, start, place)}"
+    if kind == "missing":
+        return f"The key '{key}' has to be given."
+    if kind in ("model_type", "model_attributes_type", "dict_type"):
+        message = "a section of keys and values"
+    elif kind in ("tuple_type", "list_type"):
+        message = "a list, such as [a, b]"
+    elif kind == "value_error":
+        return f"{key}: {message.removeprefix('Value error, ')} Got {found}."
+    expected = message.removeprefix("Input should be ").split(", unable")[0]
+    return f"{key}: got {found}, expected {expected}."
+
+
+_ELSEWHERE = {  # names of other programs and libraries -> our keys
+    key: ours
+    for ours, theirs in {
+        "train.lr": "learning_rate actor_lr policy_lr",
+        "train.steps": "max_steps total_steps num_steps total_training_steps iterations "
+        "epoch epochs num_epochs num_train_epochs total_epochs max_epochs",
+        "train.prompts_per_step": "batch_size train_batch_size per_device_train_batch_size global_batch_size "
+        "rollout_batch_size mini_batch_size",
+        "train.group_size": "num_generations num_rollouts rollouts_per_example n_samples num_samples_per_prompt",
+        "train.kl": "beta kl_coef kl_coeff kl_loss_coef kl_beta kl_penalty",
+        "train.clip_low": "epsilon clip_range clip_ratio clip_eps", "train.clip_high": "epsilon_high",
+        "train.max_grad_norm": "grad_clip gradient_clip clip_grad clip_grad_norm",
+        "train.lora.rank": "lora_rank lora_r peft use_lora use_peft qlora", "train.lora.alpha": "lora_alpha",
+        "train.microbatch_tokens": "gradient_accumulation_steps micro_batch_size ppo_max_token_len_per_gpu",
+        "train.loss": "algorithm algo loss_type", "train.advantage": "adv_estimator", "train.workers": "num_workers",
+        "rollout.max_turn_tokens": "max_new_tokens",
+        "rollout.max_tokens": "max_completion_length max_prompt_length max_response_length max_length max_seq_len "
+        "max_seq_length max_model_len context_length",
+        "rollout.max_turns": "max_tool_calling_iterations max_assistant_turns",
+        "rollout.max_tool_calls": "max_calls", "rollout.top_p": "nucleus",
+        "checkpoint.every": "save_steps save_every save_freq save_interval", "checkpoint.keep": "save_total_limit",
+        "eval.every": "eval_steps eval_every eval_freq test_freq eval_interval",
+        "model": "model_name model_path model_name_or_path model_id base_model pretrained checkpoint",
+        "data.train": "dataset datasets dataset_name dataset_path train_data train_file train_files train_dataset",
+        "data.eval": "eval_dataset eval_file val_data val_file val_files test_data test_file",
+        "out": "output output_dir output_folder run_dir save_dir save_path log_dir logging_dir default_local_dir",
+        "loggers": "report_to tracker wandb tensorboard", "seed": "random_seed",
+        "dtype": "bf16 fp16 torch_dtype precision", "engine": "backend", "rewards": "reward_function reward_funcs",
+        "tools.mcp": "mcp_config mcp_servers",
+    }.items()
+    for key in theirs.split()
+}  # fmt: skip
+_TRAIN = (
+    "lr", "kl", "group_size", "prompts_per_step", "prompts", "loss", "advantage", "patience", "until", "warmup_steps",
+    "weight_decay", "schedule", "clip_low", "clip_high", "max_grad_norm", "microbatch_tokens", "gradient_checkpointing",
+)  # fmt: skip
+_ROLLOUT = ("temperature", "top_p", "max_tokens", "max_turns", "max_turn_tokens", "max_tool_calls", "slots")
+_AS_AN_OPTION = {  # an option that no task has -> a key of the run
+    **{name: f"train.{name}" for name in _TRAIN},
+    **{name: f"rollout.{name}" for name in _ROLLOUT},
+    "dtype": "dtype",
+    "lora": "train.lora.rank",
+    **_ELSEWHERE,
+}
+
+
+def _suggest(model_cls: type[BaseModel], start: Key, place: Key) -> str:
+    """The same name in another section, then similar names in the same section, then in any other."""
+    if start == ("task",) and (key := _AS_AN_OPTION.get(place[-1])):
+        return f"The task has no such option; the run's key is {key}, so write {key}=VALUE."
+    keys = list(_keys(model_cls, ()))
+    ours = tuple(_ELSEWHERE.get(place[-1], "").split("."))
+    meant = [key for key in keys if key == ours] or [key for key in keys if key[-1] == ours[-1]]
+    if meant:
+        names = " or ".join(f"'{'.'.join(start + key)}'" for key in meant[:3])
+        return f"Here it is called {names}."
+    siblings = [key for key in keys if key[:-1] == place[:-1]]
+    same = [key for key in keys if key[-1] == place[-1]]
+    for candidates in (same, siblings, keys):
+        close = get_close_matches(place[-1], {key[-1] for key in candidates}, n=3, cutoff=0.6)
+        if close:
+            found = sorted((key for key in candidates if key[-1] in close), key=lambda key: close.index(key[-1]))[:3]
+            return "Did you mean " + " or ".join(f"'{'.'.join(start + key)}'" for key in found) + "?"
+    known = ", ".join(".".join(start + key) for key in siblings)
+    return f"Known there: {known}." if known else "Nothing can be set there."
+
+
+def _keys(model_cls: type[BaseModel], at: Key) -> Iterator[Key]:
+    """Every key of a model, including those of its sections."""
+    for name, field in model_cls.model_fields.items():
+        yield (*at, name)
+        for option in (field.annotation, *get_args(field.annotation)):
+            if isinstance(option, type) and issubclass(option, BaseModel):
+                yield from _keys(option, (*at, name))
