@@ -1,6 +1,5 @@
 """Tasks, which ``--plugin NAME`` runs: how a task is loaded, solved, demonstrated and played."""
 
-from rlfactory_core.tasks.scorers import ScorerLifecycle
-from rlfactory_core.tasks.task import Task
+from rlfactory_core.utils.lazy_names import lazy_names
 
-__all__ = ["ScorerLifecycle", "Task"]
+__getattr__, __all__ = lazy_names(__name__, __file__)

@@ -62,7 +62,7 @@ def kept_conversation(*texts: str) -> str:
             "reasoning": text,
             "calls": [{"name": text, "arguments_text": text, "error": text}],
             "results": [result],
-            "heard": [],
+            "observed": [],
         }
         for text in texts
     ]

@@ -185,7 +185,7 @@ def _show(conversation: Conversation, since: int | None = None) -> None:
         for result in turn.results:
             fault = f", {result.fault.value} fault" if result.fault else ""
             echo(f"   {result.name}, {1000 * result.latency_s:.0f} ms{fault}:  {result.content}")
-        for message in () if turn.results else turn.heard:
+        for message in () if turn.results else turn.observed:
             echo(f"   {message.content}")
     if play.ended is not None:
         echo(_end(conversation.view()))

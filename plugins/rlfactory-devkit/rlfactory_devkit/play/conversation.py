@@ -245,7 +245,7 @@ def _turn(turn: PlayedTurn) -> dict[str, Any]:
             for call in message.tool_calls
         ],
         "results": [asdict(result) for result in turn.results],
-        "heard": [_plain(each) for each in turn.heard],
+        "observed": [_plain(each) for each in turn.observed],
     }
 
 

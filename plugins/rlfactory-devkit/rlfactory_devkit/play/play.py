@@ -1,24 +1,21 @@
 """A conversation with a model and a task's tools, turn by turn, in which turns can be changed.
 
-The run's own loop plays it. `_Held` stands between the loop and the model, and lets the model answer when the user says
-so. To go back, the episode begins anew in a fresh environment: the turns that stay are given again and not sampled, and
-their calls are made again, because tools and environments may keep state.
+To go back, the episode begins anew in a fresh environment: the turns that stay are not sampled again, but their calls
+are made again, because tools and environments may keep state.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from rlfactory_core.chat.parsers.hermes import parse_hermes
 from rlfactory_core.clients.base import ChatClient, Completion
 from rlfactory_core.errors import UsageError
-from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler
+from rlfactory_core.protocols import ChatFormat, EnvStep, Sampler
 from rlfactory_core.rollout import Episode
-from rlfactory_core.rollout.env_calls import ask_env
-from rlfactory_core.tasks.runtime import TaskRuntime
+from rlfactory_core.tasks import StepwiseEpisode, TaskRuntime
 from rlfactory_core.tiny import calls_text
 from rlfactory_core.types import Message, Sample, SampledTokens, SamplingParams, ToolResult, ToolSpec, Trajectory
 from rlfactory_core.utils.seeds import derive_seed
@@ -28,10 +25,13 @@ Answer = TypeVar("Answer")  # `SampledTokens` of an engine, `Completion` of a se
 
 @dataclass(frozen=True, slots=True)
 class Draw:
-    """How the model shall say a turn."""
+    """How the model samples a turn."""
 
     temperature: float = 0.0  # 0 is greedy
     seed: int = 0
+
+    def of(self, params: SamplingParams) -> SamplingParams:
+        return replace(params, temperature=self.temperature, seed=derive_seed(params.seed, self.seed))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,46 +42,18 @@ class PlayedTurn:
     message: Message
     edited: bool = False
     results: tuple[ToolResult, ...] = ()
-    heard: tuple[Message, ...] = ()  # what the environment said to it
-
-
-class _Held(Generic[Answer]):
-    """Gives the kept answers, then lets the model answer one question at a time."""
-
-    def __init__(self, kept: Sequence[Answer]) -> None:
-        self.said: list[Answer] = []
-        self.waiting = 0  # questions that nobody has answered; an agent can ask several at once
-        self.changed = asyncio.Event()
-        self._kept: list[Answer] = list(kept)
-        self._orders: asyncio.Queue[Draw] = asyncio.Queue()
-
-    def tell(self, draw: Draw) -> None:
-        self._orders.put_nowait(draw)
-
-    async def answer(self, ask: Callable[[Draw], Awaitable[Answer | None]]) -> Answer | None:
-        if self._kept:
-            found: Answer | None = self._kept.pop(0)
-        else:
-            self.waiting += 1
-            self.changed.set()
-            draw = await self._orders.get()
-            self.waiting -= 1
-            found = await ask(draw)
-        if found is not None:
-            self.said.append(found)
-        self.changed.set()
-        return found
+    observed: tuple[Message, ...] = ()  # the environment's response
 
 
 class PlayModel(Protocol[Answer]):
-    """What a conversation asks for its turns."""
+    """The model of a conversation."""
 
-    def play(self, runtime: TaskRuntime, episode: Episode, held: _Held[Answer]) -> Awaitable[Trajectory]:
-        """One attempt, in which ``held`` decides when the model answers."""
+    async def rollout(self, episode: Episode, steps: StepwiseEpisode[Draw, Answer]) -> Trajectory:
+        """One attempt by the run's own loop, whose model answers when ``steps`` lets it."""
         ...
 
     def read(self, answer: Answer, tools: Sequence[ToolSpec]) -> tuple[str, Message]:
-        """A turn's text, and what it means."""
+        """A turn's text, and the message that is parsed from it."""
         ...
 
     def write(self, text: str, tools: Sequence[ToolSpec]) -> Answer:
@@ -95,8 +67,8 @@ class TokenPlayModel:
     def __init__(self, chat: ChatFormat, sampler: Sampler) -> None:
         self._chat, self._sampler = chat, sampler
 
-    def play(self, runtime: TaskRuntime, episode: Episode, held: _Held[SampledTokens]) -> Awaitable[Trajectory]:
-        return runtime.rollout(episode, self._chat, _HeldSampler(self._sampler, held))
+    async def rollout(self, episode: Episode, steps: StepwiseEpisode[Draw, SampledTokens]) -> Trajectory:
+        return await steps.runtime.rollout(episode, self._chat, _StepSampler(self._sampler, steps))
 
     def read(self, answer: SampledTokens, tools: Sequence[ToolSpec]) -> tuple[str, Message]:
         ids = answer.token_ids
@@ -108,17 +80,17 @@ class TokenPlayModel:
         return SampledTokens(ids, (0.0,) * len(ids), "stop")
 
 
-class _HeldSampler:
-    def __init__(self, sampler: Sampler, held: _Held[SampledTokens]) -> None:
-        self._sampler, self._held, self.release = sampler, held, sampler.release
+class _StepSampler:
+    def __init__(self, sampler: Sampler, steps: StepwiseEpisode[Draw, SampledTokens]) -> None:
+        self._sampler, self._steps, self.release = sampler, steps, sampler.release
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
-        def ask(draw: Draw) -> Awaitable[SampledTokens]:
-            return self._sampler.sample(ids, _drawn(params, draw), session=session)
+        def reply(draw: Draw) -> Awaitable[SampledTokens]:
+            return self._sampler.sample(ids, draw.of(params), session=session)
 
-        said = await self._held.answer(ask)
-        assert said is not None
-        return said
+        sampled = await self._steps.answer(reply)
+        assert sampled is not None
+        return sampled
 
 
 class ServedPlayModel:
@@ -127,8 +99,8 @@ class ServedPlayModel:
     def __init__(self, client: ChatClient) -> None:
         self._client = client
 
-    def play(self, runtime: TaskRuntime, episode: Episode, held: _Held[Completion]) -> Awaitable[Trajectory]:
-        return runtime.chat_rollout(episode, _HeldClient(self._client, held))
+    async def rollout(self, episode: Episode, steps: StepwiseEpisode[Draw, Completion]) -> Trajectory:
+        return await steps.runtime.chat_rollout(episode, _StepClient(self._client, steps))
 
     def read(self, answer: Completion, tools: Sequence[ToolSpec]) -> tuple[str, Message]:
         message = answer.message
@@ -138,39 +110,14 @@ class ServedPlayModel:
         return Completion(parse_hermes(text, tools))
 
 
-class _HeldClient:
-    def __init__(self, client: ChatClient, held: _Held[Completion]) -> None:
-        self._client, self._held = client, held
+class _StepClient:
+    def __init__(self, client: ChatClient, steps: StepwiseEpisode[Draw, Completion]) -> None:
+        self._client, self._steps = client, steps
 
     async def complete(
         self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams
     ) -> Completion | None:
-        return await self._held.answer(lambda draw: self._client.complete(messages, tools, _drawn(params, draw)))
-
-
-def _drawn(params: SamplingParams, draw: Draw) -> SamplingParams:
-    return replace(params, temperature=draw.temperature, seed=derive_seed(params.seed, draw.seed))
-
-
-@dataclass(slots=True)
-class _Watched:
-    """Remembers what an environment said."""
-
-    env: Env
-    prompt: EnvStart | None = None
-    steps: list[EnvStep] = field(default_factory=list)
-
-    async def start(self) -> EnvStart:
-        self.prompt = await ask_env(self.env, "start", EnvStart)
-        return self.prompt
-
-    async def step(self, message: Message) -> EnvStep:
-        step = await ask_env(self.env, "step", EnvStep, message)
-        self.steps.append(step)
-        return step
-
-    async def close(self) -> None:
-        await ask_env(self.env, "close", object)
+        return await self._steps.answer(lambda draw: self._client.complete(messages, tools, draw.of(params)))
 
 
 class Play(Generic[Answer]):
@@ -180,12 +127,9 @@ class Play(Generic[Answer]):
         self.runtime = runtime
         self.sample = Sample("", "")
         self.own = False  # whether the question is the user's, so that nothing can score the answer
-        self.ended: Trajectory | None = None  # scored, unless the question is the user's own
         self._model: PlayModel[Answer] = model
         self._edited: frozenset[int] = frozenset()
-        self._held: _Held[Answer] = _Held(())
-        self._env: _Watched | None = None
-        self._episode: asyncio.Task[Trajectory] | None = None
+        self._steps: StepwiseEpisode[Draw, Answer] | None = None
 
     async def begin(self, sample: Sample, *, own: bool = False, turns: Sequence[tuple[str, bool]] = ()) -> None:
         """Start a conversation about a sample.
@@ -200,16 +144,14 @@ class Play(Generic[Answer]):
         await self._play([self._model.write(text, tools) for text, _ in turns])
 
     async def step(self, draw: Draw) -> None:
-        """The model says its next turn, and the environment answers.
+        """The model samples its next turn, and the environment answers.
 
         Raises:
             UsageError: the conversation has ended.
         """
-        if self.ended is not None:
+        if self._steps is None or self.ended is not None:
             raise UsageError("The conversation has ended. Go back, change a turn, ask further, or take another sample.")
-        before = len(self._held.said)
-        self._held.tell(draw)
-        await self._settled(lambda: len(self._held.said) > before)
+        await self._steps.step(draw)
 
     async def back(self, turn: int) -> None:
         """Go back to before a turn, counted from 1.
@@ -217,7 +159,7 @@ class Play(Generic[Answer]):
         Raises:
             UsageError: there is no such turn.
         """
-        kept = self._held.said[: self._index(turn)]
+        kept = self._answers[: self._index(turn)]
         self._edited = frozenset(each for each in self._edited if each < len(kept))
         await self._play(kept)
 
@@ -228,86 +170,72 @@ class Play(Generic[Answer]):
             UsageError: there is no such turn.
         """
         at = self._index(turn)
-        kept = [*self._held.said[:at], self._model.write(text, self.tools)]
+        kept = [*self._answers[:at], self._model.write(text, self.tools)]
         self._edited = frozenset(each for each in self._edited if each < at) | {at}
         await self._play(kept)
 
     async def further(self, text: str) -> None:
-        """Ask something more after the end; all that was said becomes the prompt.
+        """Ask something more after the end; the whole conversation becomes the prompt.
 
         Raises:
             UsageError: it has not ended, or the task's environment or an agent makes prompts of its own.
         """
         if self.ended is None:
             raise UsageError("The conversation has not ended: let the model finish, or begin with a question.")
-        if self._env is None or self.prompt != self.sample.messages:
+        if self._start is None or self.prompt != self.sample.messages:
             raise UsageError("The prompts of this task are its own, so nothing can be said after the end.")
         asked = replace(self.sample, prompt=(*self.messages(), Message("user", text)), answer=None)
         await self.begin(asked, own=True)
 
     async def close(self) -> None:
         """End the episode, with its environment."""
-        if self._episode is not None:
-            self._episode.cancel()
-            await asyncio.wait({self._episode})  # its error, if it has one, was raised where it was awaited
-            self._episode = None
+        if self._steps is not None:
+            await self._steps.close()
+
+    @property
+    def ended(self) -> Trajectory | None:
+        """The whole attempt once it has ended, scored unless the question is the user's own."""
+        return self._steps.trajectory if self._steps else None
 
     @property
     def tools(self) -> tuple[ToolSpec, ...]:
-        """Those that the model is offered."""
-        return self._env.prompt.tools if self._env and self._env.prompt else ()
+        """The tools that the model is offered."""
+        return self._start.tools if self._start else ()
 
     @property
     def prompt(self) -> tuple[Message, ...]:
-        """What the model saw first."""
-        return self._env.prompt.messages if self._env and self._env.prompt else self.sample.messages
+        """The messages before the first turn."""
+        return self._start.messages if self._start else self.sample.messages
 
     def turns(self) -> list[PlayedTurn]:
         """The turns so far."""
-        steps = self._env.steps if self._env else []
+        steps = self._steps.env.steps if self._steps and self._steps.env else []
         found = []
-        for number, said in enumerate(self._held.said):
-            text, message = self._model.read(said, self.tools)
+        for number, answer in enumerate(self._answers):
+            text, message = self._model.read(answer, self.tools)
             step = steps[number] if number < len(steps) else EnvStep()
             found.append(PlayedTurn(text, message, number in self._edited, step.results, step.messages))
         return found
 
     def messages(self) -> list[Message]:
         """The whole conversation, the prompt included."""
-        found = list(self.prompt)
-        for turn in self.turns():
-            found += [turn.message, *turn.heard]
-        return found
+        return [*self.prompt, *(each for turn in self.turns() for each in (turn.message, *turn.observed))]
+
+    @property
+    def _start(self) -> Any:
+        return self._steps.env.begun if self._steps and self._steps.env else None
+
+    @property
+    def _answers(self) -> Sequence[Answer]:
+        return self._steps.answers if self._steps else ()
 
     def _index(self, turn: int) -> int:
-        count = len(self._held.said)
+        count = len(self._answers)
         if not 1 <= turn <= count:
             raise UsageError(f"There is no turn {turn}. {'No turn has been played' if not count else f'1 to {count}'}.")
         return turn - 1
 
     async def _play(self, kept: Sequence[Answer]) -> None:
         await self.close()
-        self._held, self._env, self.ended = _Held(kept), None, None
-        episode = self.runtime.episode(self.sample, 0.0, 0, "play", None)
-        make_env = episode.make_env
-
-        def watched(sample: Sample, context: Any) -> Env:
-            self._env = _Watched(make_env(sample, context))
-            return self._env
-
-        play = self._model.play(self.runtime, replace(episode, make_env=watched), self._held)
-        self._episode = asyncio.ensure_future(play)
-        await self._settled(lambda: True)
-
-    async def _settled(self, advanced: Callable[[], bool]) -> None:
-        """Wait until the model is asked again, or the episode has ended, which is then scored."""
-        held, episode = self._held, self._episode
-        assert episode is not None
-        while not episode.done() and not (held.waiting and advanced()):
-            held.changed.clear()
-            news = asyncio.ensure_future(held.changed.wait())
-            await asyncio.wait({news, episode}, return_when=asyncio.FIRST_COMPLETED)
-            news.cancel()
-        if episode.done():
-            trajectory = episode.result()
-            self.ended = trajectory if self.own else await self.runtime.rewards.score_trajectory(trajectory)
+        self._steps = StepwiseEpisode(self.runtime, self.sample, "play", self._model.rollout, kept, scored=not self.own)
+        await self._steps.begin()
