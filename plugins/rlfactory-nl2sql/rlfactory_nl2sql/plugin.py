@@ -18,15 +18,8 @@ def rlfactory_verifiers(register: Register) -> None:
     execution = "rlfactory_nl2sql.rewards.execution"
     options = f"{execution}:ExecutionOptions"
     register("execution", LazyReward(f"{execution}:ExecutionMatch", f"{execution}:saved_options", options))
-    register("valid_sql", Lazy("rlfactory_nl2sql.rewards.sql_text:ValidSql"))
-    register("bird_execution", Lazy("rlfactory_nl2sql.rewards.published:BirdExecution"))
-    register("spider_test_suite", Lazy("rlfactory_nl2sql.rewards.published:SpiderTestSuite"))
-
-
-@hookimpl
-def rlfactory_reward_scorers(register: Register) -> None:
-    register("structure", Lazy("rlfactory_nl2sql.rewards.sql_text:Structure"))
-    register("query_steps", Lazy("rlfactory_nl2sql.rewards.sql_text:QuerySteps"))
+    register("valid_sql", Lazy("rlfactory_nl2sql.rewards.valid_sql:ValidSql"))
+    register("bird_execution", Lazy("rlfactory_nl2sql.rewards.bird:BirdExecution"))
 
 
 @hookimpl

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rlfactory_nl2sql.checks.constants import constants
 from rlfactory_nl2sql.checks.ordering import cut, is_ordered, tie_breaks
 from rlfactory_nl2sql.checks.parsing import NAMES, NotUnderstoodError, parse_query, same_form
-from rlfactory_nl2sql.checks.similarity import similarity
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.schema import Column, Schema, Table
 
@@ -207,7 +206,6 @@ def test_no_text_breaks_a_check(dialect: str, start: str, changes: list[tuple[in
     tie_breaks(query, SCHEMA, 2)
     cut(query)
     is_ordered(query)
-    assert 0 <= similarity(query, parse_query(start, dialect)) <= 1
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ import pytest
 from configs import made_config
 from rlfactory_nl2sql.rewards.answers import predicted_sql
 from rlfactory_nl2sql.rewards.execution import ExecutionMatch
-from rlfactory_nl2sql.rewards.sql_text import QuerySteps, Structure, ValidSql
+from rlfactory_nl2sql.rewards.valid_sql import ValidSql
 from rlfactory_nl2sql.task import Nl2SqlTask
 
-from rlfactory_core import FaultKind, Message, Sample, Score, StopReason, Task, ToolCall, ToolResult, Trajectory
-from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core import Message, Sample, StopReason, Task, ToolResult, Trajectory
+from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.rewards import RewardLayer
 from rlfactory_core.tasks.opening import open_task
@@ -33,11 +32,6 @@ def turn(message: Message, *results: ToolResult) -> Turn:
 
 def said(text: str) -> Turn:
     return turn(Message("assistant", text))
-
-
-def called(name: str, fault: FaultKind | None = None, **arguments: Any) -> Turn:
-    call = ToolCall("c", name, json.dumps(arguments), arguments)
-    return turn(Message("assistant", "", tool_calls=(call,)), ToolResult("c", name, "...", fault))
 
 
 def trajectory(*turns: Turn, gold: Any = GOLD, metadata: Mapping[str, Any] = {}) -> Trajectory:
@@ -240,82 +234,13 @@ def test_valid_sql_asks_the_database_and_computes_no_row(shops: Path) -> None:
     assert "nosuch" in reasons(function)
 
 
-def test_structure_grows_with_the_likeness(shops: Path) -> None:
-    same, near, far, broken, silent = (
-        value(item)
-        for item in judge(
-            Nl2SqlTask({"db": shops}),
-            Structure(),
-            answered(GOLD),
-            answered("SELECT name FROM shop WHERE city_id = 2 ORDER BY name"),
-            answered("SELECT max(name) FROM shop"),
-            answered("SELECT FROM"),
-            trajectory(said("?")),
-        )
-    )
-    assert same == 1.0
-    assert near is not None
-    assert far is not None
-    assert 1.0 > near > far >= 0.0
-    assert broken == silent == 0.0
-
-
-def test_a_gold_query_that_cannot_be_read_masks(shops: Path) -> None:
-    rewards = {"structure": Structure(), "query_steps": QuerySteps()}
-    (item,) = judge_all(Nl2SqlTask({"db": shops}), rewards, answered("SELECT 1", "SELECT FROM"))
-    assert {fault.source for fault in item.faults} == set(rewards)
-    assert all("gold" in fault.message for fault in item.faults)
-
-
 def test_hostile_sql_scores_0_and_masks_nothing(shops: Path) -> None:
     hostile = ["SELECT " + "(" * 100_000, "SELECT '" + "x" * 10_000_000, "SELECT " + "1+" * 100_000 + "1", "\ud800\0"]
-    rewards = {"execution": ExecutionMatch(instances=1), "valid": ValidSql(), "like": Structure()}
+    rewards = {"execution": ExecutionMatch(instances=1), "valid": ValidSql()}
     for item in judge_all(Nl2SqlTask({"db": shops}), rewards, *map(answered, hostile)):
         assert not item.faults
         assert item.score is not None
         assert item.score.components == dict.fromkeys(rewards, 0.0)
-
-
-# --- on the way -----------------------------------------------------------------------------------------------------
-
-
-def steps(task: Task, reward: QuerySteps, item: Trajectory) -> Score:
-    (scored,) = judge(task, reward, item)
-    assert scored.score is not None
-    assert not scored.faults
-    return scored.score
-
-
-def test_query_steps_pay_needed_looks_once_and_charge_errors(shops: Path) -> None:
-    item = trajectory(
-        called("list_tables"),
-        called("describe", table=" Shop"),
-        called("describe", table="shop"),
-        called("describe", table="city"),
-        called("run_query", FaultKind.TOOL, sql="SELECT nam FROM shop"),
-        called("run_query", sql="SELECT name FROM shop"),
-        called("run_query", FaultKind.POLICY, query="?"),
-        said("<answer>SELECT 1</answer>"),
-    )
-    score = steps(Nl2SqlTask({"db": shops}), QuerySteps(error=0.1, lookup=0.05), item)
-    assert score.turn_rewards == pytest.approx((0, 0.05, 0, 0, -0.1, 0, 0, 0))
-    assert score.value == 0.0
-    assert (score.components["it.errors"], score.components["it.lookups"]) == (1.0, 1.0)
-    assert score.components["it"] == pytest.approx(-0.05)
-
-
-def test_query_steps_stay_within_their_bound_whatever_is_called(shops: Path) -> None:
-    gold = "WITH big AS (SELECT * FROM shop) SELECT * FROM big JOIN city ON city.id = big.city_id"
-    item = trajectory(
-        *[called("run_query", FaultKind.TOOL, sql="?")] * 9,
-        *[called("describe", table=table) for table in ("big", "city", "shop", "city")],
-        gold=gold,
-    )
-    score = steps(Nl2SqlTask({"db": shops}), QuerySteps(error=0.1, lookup=0.2, bound=0.3), item)
-    assert sum(score.turn_rewards[:9]) == pytest.approx(-0.3)
-    assert score.turn_rewards[9:] == pytest.approx((0, 0.2, 0.2, 0))
-    with pytest.raises(ConfigError, match="amounts from 0 to bound"):
-        QuerySteps(error=0.5, bound=0.3)
 
 
 def test_the_core_s_format_fits_answers_of_sql(shops: Path) -> None:

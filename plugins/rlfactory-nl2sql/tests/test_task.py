@@ -12,7 +12,6 @@ import pytest
 from configs import made_config
 from rlfactory_devkit.bench import TaskBench
 from rlfactory_devkit.policies import oracle
-from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.task import Nl2SqlTask
 
 from rlfactory_core import Message, Sample, ToolCall, ToolSpec
@@ -59,14 +58,11 @@ def play(sample: Sample, *turns: Said, **given: Any) -> Group:
 
 @pytest.mark.slow
 def test_what_the_task_shows_of_solving_a_question_gets_the_whole_of_every_reward() -> None:
-    rewards = {**Nl2SqlTask.rewards, "query_steps": 1.0, "structure": 0.1}
-    with TaskBench("nl2sql", [{"rewards": rewards}]) as bench:
+    with TaskBench("nl2sql") as bench:
         for split in ("train", "eval"):
             for each in bench.play(oracle(bench.task), bench.samples(split, 12)):
                 assert each.score is not None
-                assert each.score.value == pytest.approx(1.0 + 0.1 * 3)
-                needed = parse_query(each.sample.answer, "sqlite").tables
-                assert sum(each.score.turn_rewards) == pytest.approx(0.05 * len(needed))
+                assert each.score.value == pytest.approx(1.0 + 0.1 * 2)
 
 
 # --- built in -------------------------------------------------------------------------------------------------------
@@ -113,13 +109,7 @@ def test_the_tiny_model_is_for_the_built_in_databases_only(shops: Path) -> None:
 # --- one's own ------------------------------------------------------------------------------------------------------
 
 QUESTION = Sample("q", "Which shops are in Oslo?", "SELECT name FROM shop WHERE city_id = 1", slice="filter")
-REWARDS = {
-    "execution": 1.0,
-    "valid_sql": 0.1,
-    "format": 0.1,
-    "query_steps": 0.5,
-    "structure": 0.0,
-}
+REWARDS = {"execution": 1.0, "valid_sql": 0.1, "format": 0.1}
 
 
 @pytest.mark.slow
@@ -133,23 +123,11 @@ def test_every_reward_is_seen_in_the_metrics_and_in_the_trajectory(shops: Path) 
         rewards=REWARDS,
     )
     metrics = group_metrics([group])
-    parts = {name: metrics[f"{name}/filter"] for name in (*REWARDS, "query_steps.errors", "query_steps.lookups")}
-    structure = parts.pop("structure")
-    assert parts == pytest.approx(
-        {
-            "execution": 0.0,
-            "valid_sql": 0.0,
-            "format": 1.0,
-            "query_steps": -0.05,
-            "query_steps.errors": 1.0,
-            "query_steps.lookups": 1.0,
-        }
-    )
-    assert 0.0 < structure < 1.0
-    assert metrics["reward"] == pytest.approx(0.1 - 0.5 * 0.05)
+    parts = {name: metrics[f"{name}/filter"] for name in REWARDS}
+    assert parts == {"execution": 0.0, "valid_sql": 0.0, "format": 1.0}
+    assert metrics["reward"] == pytest.approx(0.1)
 
     stored = json.loads(json.dumps(StoredTrajectory.of(group.trajectories[0], lambda ids: "").to_dict()))
-    assert stored["score"]["turns"] == pytest.approx([0.025, -0.05, 0.0])
     verdicts = stored["score"]["verdicts"]
     for name in ("execution", "valid_sql"):
         assert verdicts[name]["passed"] is False

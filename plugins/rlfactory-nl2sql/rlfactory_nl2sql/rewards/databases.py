@@ -10,11 +10,8 @@ from rlfactory_core.errors import BackendError
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference, reference_in_data
 from rlfactory_nl2sql.rewards.answers import NO_ANSWER, predicted_sql
-from rlfactory_nl2sql.verification.jobs import ReadingJob
 from rlfactory_nl2sql.verification.pool import WorkerPool
 from rlfactory_nl2sql.verification.worker import Job
-
-_READING_S = 10.0  # the longest allowed SQL is parsed in a tenth of a second
 
 
 class Databases:
@@ -57,10 +54,6 @@ class Databases:
             return await self.pool.run(job, seconds, prepare_s=prepare_s)
         except BackendError as error:
             raise VerifierError(str(error)) from error
-
-    async def read(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function of `verification.jobs` in a worker; raises as `run`."""
-        return await self.run(ReadingJob(function, arguments), _READING_S)
 
 
 class QueryVerdict(Databases):
