@@ -51,8 +51,10 @@ CASES = [  # gold query, prediction; is it right to the program?
     ),
     (
         'SELECT Airline ,  Abbreviation FROM AIRLINES WHERE Country  =  "USA"',
-        "select * from airlines as T1 join airports as T2 "
-        "where T1.Airline = 'terminal' and T2.AirportName = 'terminal'",
+        (
+            "select * from airlines as T1 join airports as T2 "
+            "where T1.Airline = 'terminal' and T2.AirportName = 'terminal'"
+        ),
         False,
     ),
     (
