@@ -33,7 +33,7 @@ TORCHVISION = "torchvision==0.28.0"  # of that torch
 PLUGINS = sorted(str(path.parent) for path in Path("plugins").glob("*/pyproject.toml"))
 INTERPRETER, JUDGE, SEARCH = (f"plugins/rlfactory-{name}" for name in ("interpreter", "judge", "search"))
 GATEWAY, DEVKIT, MCP, OTHERS = (f"plugins/rlfactory-{name}" for name in ("agents", "devkit", "mcp", "environments"))
-VISION = "plugins/rlfactory-vision"
+VERL, VISION = (f"plugins/rlfactory-{name}" for name in ("verl", "vision"))
 
 # Published servers to talk to. Each Python server has an environment of its own, for its mcp is not the client's: the
 # time server is of the last release for mcp 1, the git server is for mcp 2.
@@ -246,7 +246,9 @@ def browser(session: nox.Session) -> None:
 def make_verl(session: nox.Session) -> Path:
     """The environment of the verl engine on the CPU, installed by its doctor."""
     # The extra holds most of what the doctor installs below with pip, which takes minutes longer.
-    own = editable(".[local,verl-cpu]", SEARCH, JUDGE, GATEWAY, DEVKIT, MCP, VISION, f"{OTHERS}[gymnasium,verifiers]")
+    own = editable(
+        ".[local]", f"{VERL}[cpu]", SEARCH, JUDGE, GATEWAY, DEVKIT, MCP, VISION, f"{OTHERS}[gymnasium,verifiers]"
+    )
     # For an agent of LangGraph, and an environment of each kind.
     others = ("langgraph", "langchain", "gymnasium", "verifiers", "staros-stardata", "openenv")
     named = [line for line in group("agents", "environments") if line.startswith(others)]
@@ -269,8 +271,8 @@ def verl(session: nox.Session) -> None:
     # Two at once: most of a run's time, its processes import one after the other, each on one core. The second process
     # begins with the longest test and the next file, which it holds meanwhile and which is light.
     order = ("nodes", "grpo", "config", "ppo", "images", "eval", "judge_serving")
-    first = [f"tests/integration/test_verl_{name}.py" for name in order]
-    chosen = [*first, *sorted({*map(str, Path("tests").rglob("test_*verl*.py"))} - {*first})]
+    first = [f"{VERL}/tests/test_{name}.py" for name in order]
+    chosen = [*first, *sorted({*map(str, Path(f"{VERL}/tests").glob("test_*.py"))} - {*first})]
     place = make_verl(session)
     run_in(session, place, "python", *VERL_DOCTOR)
     run_tests(session, place, "--no-loadscope-reorder", "--durations=20", *chosen, env=TESTS_CACHE)

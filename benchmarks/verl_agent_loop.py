@@ -32,8 +32,7 @@ from pathlib import Path
 from statistics import median
 
 from machine import describe, finish, publish, sized
-
-from rlfactory_core.engines.verl.cpu.environment import cpu_environment
+from rlfactory_verl.cpu.environment import cpu_environment
 
 # Before verl is imported. The server has one thread; the loops have the other core.
 os.environ.update({**cpu_environment(1, 1.0), "VERL_LOGGING_LEVEL": "ERROR", "VLLM_LOGGING_LEVEL": "ERROR"})

@@ -22,6 +22,13 @@ from omegaconf import OmegaConf, open_dict
 from rlfactory_search.demonstrations import Demonstrator, answer_text, call_text
 from rlfactory_search.task import SearchTask
 from rlfactory_search.worlds import World
+from rlfactory_verl.cluster.janitor import Janitor
+from rlfactory_verl.compose import compose
+from rlfactory_verl.overrides import Place, compile_overrides
+from rlfactory_verl.prebuilt_model import prebuilt_model
+from rlfactory_verl.rollout_request import FIELD, Position, RolloutRequest
+from rlfactory_verl.run_payload import Payload
+from rlfactory_verl.worker_runtime import worker_runtime
 from verl.experimental.agent_loop.agent_loop import AgentLoopOutput, AgentLoopWorker
 from verl.tools.function_tool import FunctionTool as VerlTool
 from verl.tools.schemas import OpenAIFunctionToolSchema
@@ -29,13 +36,6 @@ from verl.workers.rollout.llm_server import LLMServerManager
 
 from rlfactory_core import Sample, tool
 from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.engines.verl.cluster.janitor import Janitor
-from rlfactory_core.engines.verl.compose import compose
-from rlfactory_core.engines.verl.overrides import Place, compile_overrides
-from rlfactory_core.engines.verl.prebuilt_model import prebuilt_model
-from rlfactory_core.engines.verl.rollout_request import FIELD, Position, RolloutRequest
-from rlfactory_core.engines.verl.run_payload import Payload
-from rlfactory_core.engines.verl.worker_runtime import worker_runtime
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import prepare

@@ -7,13 +7,8 @@ from __future__ import annotations
 
 from rlfactory_core.hookspecs import Register, hookimpl
 from rlfactory_core.plugins import lazy
-from rlfactory_core.utils.deprecation import moved
 
 RLFACTORY_API = ">=1,<2"
-VERL = "rlfactory_core.engines.verl"
-
-LAZY = ("Lazy", "LazyReward", "LazyChatFormat", "LazyEngine")
-__getattr__ = moved(__name__, {name: f"rlfactory_core:{name}" for name in LAZY}, since="1.1", until="2.0")
 
 
 @hookimpl
@@ -101,14 +96,3 @@ def rlfactory_prompt_samplers(register: Register) -> None:
 @hookimpl
 def rlfactory_engines(register: Register) -> None:
     register("local", lazy.Lazy("rlfactory_core.engines.local.engine:LocalEngine"))
-    register("verl", lazy.LazyEngine(f"{VERL}.engine:VerlEngine", f"{VERL}.constraints:adapt_defaults"))
-
-
-@hookimpl
-def rlfactory_config_sections(register: Register) -> None:
-    register("verl", lazy.Lazy(f"{VERL}.config:VerlConfig"))
-
-
-@hookimpl
-def rlfactory_diagnostics(register: Register) -> None:
-    register("verl", lazy.Lazy(f"{VERL}.doctor.checks:diagnose"))

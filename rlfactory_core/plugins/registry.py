@@ -29,6 +29,9 @@ from rlfactory_core.plugins.loading import (
 from rlfactory_core.settings import EngineSection, RunSections, Section, validate_section
 from rlfactory_core.version import __version__
 
+INSTALLED_WITH = {("verl", "engine"): "'rlfactory-core[verl]'"}
+"""Names that the documents use as a part of rlfactory, and what to install for them."""
+
 BUILTIN = PluginEntry("builtin", "rlfactory-core", __version__, "rlfactory_core.builtin", "What the core itself gives")
 
 
@@ -109,7 +112,9 @@ class Registry:
         if found:
             return self._only(found)
         known = (item.name for plugin in self._loaded.values() for item in plugin.registrations if item.kind in kinds)
-        message = f"No {' or '.join(words(kind) for kind in kinds)} '{name}' is registered. {nearest(name, known)}"
+        message = f"No {' or '.join(words(kind) for kind in kinds)} '{name}' is registered. "
+        package = next((INSTALLED_WITH[name, kind] for kind in kinds if (name, kind) in INSTALLED_WITH), None)
+        message += f"Install it: python -m pip install {package}" if package else nearest(name, known)
         if self._broken:
             failed = ", ".join(str(entry) for entry in self._broken)
             message += f" Not searched, because they cannot be loaded: {failed}; see `rlfactory plugins doctor`."

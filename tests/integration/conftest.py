@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from run_fixtures import cache, cli, tiny_model
+from run_fixtures import cache, cli, nothing_left, tiny_model
 from runs import SEARCH_DATA, write_lines
 
 __all__ = ["cache", "cli", "nothing_left", "search_files", "tiny_model"]
-
-
-@pytest.fixture
-def nothing_left() -> Iterator[None]:
-    """The test leaves no process, no handle and no temporary file behind."""
-    from real_servers import leaving_nothing
-
-    with leaving_nothing():
-        yield
 
 
 @dataclass(frozen=True)

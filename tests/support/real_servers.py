@@ -161,4 +161,4 @@ def leaving_nothing() -> Iterator[None]:
         yield
         until(lambda: not _left(before), "the test's processes to end", lambda: _left(before))
         assert len(sockets_and_pipes()) <= handles
-        until(lambda: not os.listdir(scratch), f"the temporary files in {scratch} to go")
+        until(lambda: not os.listdir(scratch), "the temporary files to go", lambda: [*Path(scratch).rglob("*")])

@@ -17,6 +17,15 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
+def nothing_left() -> Iterator[None]:
+    """The test leaves no process, no handle and no temporary file behind."""
+    from real_servers import leaving_nothing
+
+    with leaving_nothing():
+        yield
+
+
+@pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     """The command line in this process: faster than a process of its own, and the same code from ``main`` on."""
     pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")

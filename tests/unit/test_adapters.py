@@ -10,11 +10,11 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs rlfactory-core[local]")
 peft = pytest.importorskip("peft", reason="needs rlfactory-core[lora]")
 
+from rlfactory_verl.adapters import INDEX, merge_adapters  # noqa: E402
 from safetensors.torch import load_file, save_file  # noqa: E402
 from transformers import AutoModelForCausalLM, Qwen3Config, Qwen3ForCausalLM  # noqa: E402
 
 from rlfactory_core.algo.settings import LoraConfig  # noqa: E402
-from rlfactory_core.engines.verl.adapters import INDEX, merge_adapters  # noqa: E402
 
 LORA = LoraConfig(rank=2, alpha=6, targets="q_proj,down_proj")
 IDS = torch.arange(1, 20)[None]

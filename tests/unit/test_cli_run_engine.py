@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rlfactory_verl import engine
+from rlfactory_verl.config import VerlConfig
 
 from rlfactory_core.cli.main import invoke
 from rlfactory_core.config import RunConfig
 from rlfactory_core.config.loading import load_yaml
-from rlfactory_core.engines.verl import engine
-from rlfactory_core.engines.verl.config import VerlConfig
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.runner import resolve
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from rlfactory_verl.run_payload import Payload
 
-from rlfactory_core.engines.verl.run_payload import Payload
 from rlfactory_core.errors import PluginConflictError, PluginError, UsageError
 from rlfactory_core.plugins.discovery import discover
 from rlfactory_core.plugins.registry import Registry

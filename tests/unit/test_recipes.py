@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from rlfactory_verl.config import VerlConfig
+from rlfactory_verl.constraints import check_rules
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.verl.config import VerlConfig
-from rlfactory_core.engines.verl.constraints import check_rules
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.runner import resolve
 from rlfactory_core.runner.resolving import find_parts, load_recipe

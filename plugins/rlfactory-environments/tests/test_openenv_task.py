@@ -11,11 +11,11 @@ from configs import made_config
 from openenv_server import Kind, openenv_server
 from rlfactory_devkit import ScriptedSampler, TaskBench, constant, oracle, script
 from rlfactory_devkit.tokenizers import tiny_tokenizer
+from rlfactory_verl.rollout_request import Position, RolloutRequest
+from rlfactory_verl.run_payload import Payload
+from rlfactory_verl.worker_runtime import WorkerRuntime
 
 from rlfactory_core import Message, Sample
-from rlfactory_core.engines.verl.rollout_request import Position, RolloutRequest
-from rlfactory_core.engines.verl.run_payload import Payload
-from rlfactory_core.engines.verl.worker_runtime import WorkerRuntime
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import EnvStart

@@ -1,0 +1,87 @@
+"""The task in a rollout worker of verl: opened once, and shared by all trajectories of the worker."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.chat.select import configured_format
+from rlfactory_core.context import RunContext
+from rlfactory_core.tasks.opening import task_parts, task_resources
+from rlfactory_core.tasks.runtime import TaskRuntime
+from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
+from rlfactory_core.utils.garbage import collect_rarely
+from rlfactory_core.utils.seeds import derive_seed
+from rlfactory_verl.config import VerlConfig
+from rlfactory_verl.events import StopFile
+from rlfactory_verl.pool import Served
+from rlfactory_verl.rollout_request import RolloutRequest
+from rlfactory_verl.run_payload import Payload
+from rlfactory_verl.sampler import ServerSampler
+from rlfactory_verl.vision import shows_images
+
+
+class WorkerRuntime:
+    """Plays attempts, many of them concurrently.
+
+    Args:
+        pool: the servers of the rewards' model, if verl serves one.
+
+    Raises:
+        PluginError: this machine's plugins differ from the driver's.
+    """
+
+    def __init__(self, payload: Payload, tokenizer: Any, pool: Served | None = None) -> None:
+        self.config, registry = payload.load_plugins()
+        self.parts = task_parts(self.config, registry)
+        self.resources = task_resources(self.parts, payload.folder)
+        images = shows_images(self.config.chat, self.config.model)
+        self.chat = configured_format(self.config.chat, registry, tokenizer, images=images)
+        self.chat.prove()
+        folder = Path(payload.folder)
+        self._run, self._pool = RunContext(folder, StopFile(folder).ask), pool
+        self._opening: asyncio.Task[TaskRuntime] | None = None
+        collect_rarely()
+
+    async def play(self, data: bytes, attempt: int, sampler: ServerSampler) -> tuple[RolloutRequest, Trajectory]:
+        """Roll out and score.
+
+        This is the boundary for errors of a task's environment and tools: they spoil this trajectory only.
+        """
+        request = RolloutRequest.loads(data)
+        limit_s = VerlConfig.of(self.config).trajectory_deadline_s
+        try:
+            playing = self._play(request, attempt, sampler)
+            return request, await asyncio.wait_for(playing, limit_s)
+        except Exception as error:  # noqa: BLE001 - the boundary that the docstring names
+            late = isinstance(error, asyncio.TimeoutError) and not str(error)
+            limit = f"not done within verl.trajectory_deadline_s={limit_s:g}"
+            words = limit if late else f"{type(error).__name__}: {error}"
+            fault = Fault(FaultKind.INFRA, "rollout", words, code="late" if late else "crashed")
+            return request, Trajectory(request.sample, attempt, (), StopReason.FAULT, (fault,))
+
+    async def _play(self, request: RolloutRequest, attempt: int, sampler: ServerSampler) -> Trajectory:
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+        runtime = await asyncio.shield(self._opening)
+        control = request.how.control if request.how else ""
+        return await runtime.play_one(
+            request.sample,
+            sampler,
+            attempt=attempt,
+            temperature=request.temperature,
+            seed=derive_seed(request.seed, request.sample.id, attempt),
+            session=f"{request.session}/{attempt}",
+            manager=runtime.control_manager(control) if control else None,
+        )
+
+    async def _open(self) -> TaskRuntime:
+        return (await self.resources.open(run=self._run, served=self._pool)).with_chat(self.chat)
+
+
+@lru_cache(maxsize=1)
+def worker_runtime(payload: str, tokenizer: Any, pool: str | None) -> WorkerRuntime:
+    """This process's runtime, made for its first trajectory; verl has one tokenizer for each process."""
+    return WorkerRuntime(Payload.from_text(payload), tokenizer, Served.from_text(pool) if pool else None)
