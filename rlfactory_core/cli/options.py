@@ -74,11 +74,22 @@ def meant_options(command: click.Command) -> Iterator[None]:
         yield
     except ConfigError as error:
         wrong = re.match(r"Unknown key 'task\.(\w+)'", str(error))
+        engine = _engine_with(wrong[1]) if wrong else None
+        if engine is not None:
+            raise ConfigError(f"{error} It is an option of the {engine} engine: add --engine {engine}") from error
         names = [name for parameter in command.params for name in parameter.opts if name.startswith("--")]
         close = get_close_matches(f"--{wrong[1].replace('_', '-')}", names, n=1, cutoff=0.75) if wrong else []
         if not close:
             raise
         raise ConfigError(f"{error} Or did you mean the command's own option {close[0]}?") from error
+
+
+def _engine_with(option: str) -> str | None:
+    """The name of an installed engine that has the option."""
+    from rlfactory_core.plugins.registry import Registry
+
+    sections = Registry().engine_sections(installed=True)
+    return next((engine for engine, section in sections.items() if option in section.options), None)
 
 
 def nested(options: Mapping[str, Any], places: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -213,7 +224,7 @@ def given_run(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def engine_sections(plugins: str | Mapping[str, Any] | None, engine: str | None) -> dict[str, type[EngineSection]]:
-    """The sections of the built-in engines and of those that the command line names; the chosen engine is the last."""
+    """The sections of the engines that the command line names; the chosen engine is the last."""
     from rlfactory_core.plugins.registry import Registry
 
     registry = Registry()

@@ -38,14 +38,13 @@ class RunCommand(click.Command):
         from rlfactory_core.plugins.registry import Registry
 
         super().format_options(ctx, formatter)
-        registry = Registry(())  # the engines of other plugins are known only once those are loaded
-        names = ", ".join(item.name for item in registry.registered("engine"))
         rows: list[tuple[str, str]] = []
-        for engine, section in registry.engine_sections().items():
+        for engine, section in Registry().engine_sections(installed=True).items():
             docs = {name: section.model_fields[name].description or "" for name in section.options}
             rows += [(f"--{name.replace('_', '-')}", f"{engine}: {doc}") for name, doc in docs.items()]
-        with formatter.section(f"Options of the engines {names} (plugins may add engines)"):
-            formatter.write_dl(rows)
+        if rows:
+            with formatter.section("Options of installed engines"):
+                formatter.write_dl(rows)
 
 
 @click.command(cls=RunCommand, context_settings=SETTINGS)

@@ -194,6 +194,8 @@ def run_config(data: Mapping[str, Any], registry: Registry) -> RunConfig:
 def _read_engine_keys(data: Mapping[str, Any], registry: Registry) -> dict[str, Any]:
     """Moves the keys of engines, which a user writes under the engine's name, to the sections of plugins."""
     found = merge(data)
+    for name in (found.keys() - RunConfig.model_fields.keys()) & {entry.name for entry in registry.entries}:
+        registry.load(name)  # it may bring the engine that has these keys
     own = {name: found.pop(name) for name in registry.engine_sections() if name in found}
     return merge(found, {"plugins": own}) if own else found
 

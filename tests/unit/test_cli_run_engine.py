@@ -207,7 +207,7 @@ def test_an_engine_s_section_has_options_and_stands_under_its_name(
 def test_the_help_names_engines_and_their_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["run", "--help"]) == 0
     out = capsys.readouterr().out
-    for words in ("the engines local, verl", "--gpus", "--nodes", "--ray-address", "Address of a running Ray cluster"):
+    for words in ("installed engines", "--gpus", "--nodes", "--ray-address", "Address of a running Ray cluster"):
         assert words in out
 
 
@@ -218,7 +218,7 @@ def test_the_help_names_engines_and_their_options(capsys: pytest.CaptureFixture[
         (["--engine", "noted", "--pace=fast"], "noted.pace: got 'fast', expected a valid integer"),
         (["--engine", "noted", "noted.pase=1"], "Unknown key 'noted.pase'. Did you mean 'noted.pace'?"),
         (["--engine", "noted", "noted=1"], "noted: got 1, expected a section of keys and values"),
-        (["--engine", "noted", "--gpus=2"], "verl.gpus: the noted engine has none of these. Add --engine verl"),
+        (["--engine", "noted", "--gpus=2"], "It is an option of the verl engine: add --engine verl"),
         (["--engine", "plain", "--pace", "2", "--", "a=1"], "noted.pace, noted.own_keys: the plain engine has none"),
         (["--engine", "verll"], "No engine 'verll' is registered. Did you mean 'verl'?"),
         (["--engine", "plain", "nothed.pace=1"], "Unknown key 'nothed'."),

@@ -45,7 +45,7 @@ def test_the_built_in_parts_are_registered_like_a_plugins(installed: Installed) 
     registry = installed()
     assert registry.find("qwen3", "chat_format").plugin.distribution == "rlfactory-core"
     assert registry.find("exact_match", "reward_scorer", "verifier").kind == "reward_scorer"
-    assert [item.name for item in registry.registered("engine")] == ["local", "verl"]
+    assert [item.name for item in registry.registered("engine")] == ["local"]
 
 
 def test_a_name_of_another_plugin_loads_that_plugin(installed: Installed) -> None:

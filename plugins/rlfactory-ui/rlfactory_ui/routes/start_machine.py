@@ -17,9 +17,9 @@ SECONDS = 120.0
 
 
 async def engine(request: Request) -> Response:
-    """The keys of a built-in engine that have an option on the command line."""
+    """The keys of an engine that have an option on the command line."""
     name = first(await posted(request), "engine")
-    section = Registry(()).engine_sections().get(name)  # of no plugin
+    section = Registry().engine_sections(installed=True).get(name)
     fields = [described(f"{name}.{key}", section, key) for key in section.options] if section else []
     return part("engine.jinja", fields=fields)
 

@@ -42,7 +42,7 @@ def required(device: Device) -> list[Requirement]:
         raise UsageError(
             f"The installed metadata of {DISTRIBUTION} names no requirements for its extra '{extra}', which the verl "
             f"engine needs on {device}: it runs from its source tree, or was installed from an older one. Install it "
-            f"again: `pip install -e plugins/rlfactory-verl` in the source tree, or `pip install --upgrade {DISTRIBUTION}`."
+            f"again: `pip install -e plugins/rlfactory-verl` in the source tree, or `pip install -U {DISTRIBUTION}`."
         )
     return found
 
