@@ -14,4 +14,4 @@ from rlfactory_core.runner.resolving import run_config
 def made_config(*given: str | Mapping[str, Any]) -> RunConfig:
     """Later ones win: ``key=value`` texts and nested plain data. No task and no engine has seen it."""
     data = merge(*(parse_override(item) if isinstance(item, str) else item for item in given))
-    return run_config(data, Registry(()))
+    return run_config(data, Registry())

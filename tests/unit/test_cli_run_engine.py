@@ -302,12 +302,12 @@ def test_the_local_engine_has_no_use_for_verl_s_keys(tmp_path: Path, capsys: pyt
             "2",
             "--out",
             str(tmp_path / "run"),
-            "--",
-            "a.b=1",
         ]
     )
     assert code == 2
-    assert "verl.gpus, verl.overrides: the local engine" in capsys.readouterr().err
+    assert "add --engine verl" in capsys.readouterr().err
+    assert invoke(["run", "--plugin", "search", "--", "a.b=1"]) == 2
+    assert "`-- a.b=1` is for an engine's own configuration" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 
