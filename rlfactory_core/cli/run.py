@@ -92,7 +92,9 @@ def run(
         if passed_on:
             takers = [{engine: {item.after_dashes: passed_on}} for engine, item in engines.items() if item.after_dashes]
             if not takers:
-                raise UsageError(f"`-- {passed_on[0]}` is for an engine's own configuration. Add --engine, such as verl.")
+                raise UsageError(
+                    f"`-- {passed_on[0]}` is for an engine's own configuration. Add --engine, such as verl."
+                )
             given = merge(given, takers[-1])
         with meant_options(ctx.command):
             prepared = runner.prepare(file, [given, *overrides], judge, recipe)
