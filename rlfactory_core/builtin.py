@@ -80,7 +80,7 @@ def rlfactory_advantages(register: Register) -> None:
 
 @hookimpl
 def rlfactory_loss_functions(register: Register) -> None:
-    losses = "rlfactory_core.engines.local.training.losses"
+    losses = "rlfactory_core.algo.losses"
     for name in ("ppo", "gspo", "cispo", "sapo"):
         register(name, lazy.Lazy(f"{losses}.{name}:{name}"))
     for name in ("dapo", "dr_grpo"):  # with keys of their own, see `rlfactory_core.algo.methods`

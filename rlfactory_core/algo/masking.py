@@ -63,7 +63,7 @@ class Counts:
         return Counts(*sums)
 
 
-class Losses:
+class LostAttempts:
     """What the last plays of steps have lost.
 
     A policy that seldom calls shows only over several plays that its tool is down: if each was judged alone, the one in

@@ -3,14 +3,14 @@ from rlfactory_core.algo.advantages import group_advantages as group_advantages
 from rlfactory_core.algo.evaluation import EvalPass as EvalPass
 from rlfactory_core.algo.evaluation import eval_passes as eval_passes
 from rlfactory_core.algo.evaluation import summarise as summarise
+from rlfactory_core.algo.losses import Clip as Clip
+from rlfactory_core.algo.losses import TokenLoss as TokenLoss
+from rlfactory_core.algo.losses import Tokens as Tokens
 from rlfactory_core.algo.schedule import PromptSchedule as PromptSchedule
 from rlfactory_core.engines.base import Engine as Engine
 from rlfactory_core.engines.base import EngineFactoryTraits as EngineFactoryTraits
 from rlfactory_core.engines.base import EngineRun as EngineRun
 from rlfactory_core.engines.base import EngineTraits as EngineTraits
-from rlfactory_core.engines.local.training.losses.tokens import Clip as Clip
-from rlfactory_core.engines.local.training.losses.tokens import TokenLoss as TokenLoss
-from rlfactory_core.engines.local.training.losses.tokens import Tokens as Tokens
 from rlfactory_core.engines.memory import MemoryPart as MemoryPart
 from rlfactory_core.engines.memory import MemoryPhase as MemoryPhase
 from rlfactory_core.engines.memory import ModelShape as ModelShape

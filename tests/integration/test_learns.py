@@ -89,7 +89,7 @@ def rlfactory_advantages(register):
 @hookimpl
 def rlfactory_loss_functions(register):
     def mine(tokens, clip):
-        from rlfactory_core.engines.local.training.losses import ppo
+        from rlfactory_core.algo.losses import ppo
 
         return ppo(tokens, clip)
 

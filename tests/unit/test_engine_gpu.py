@@ -9,12 +9,12 @@ import pytest
 import torch
 from tiny_models import PADDED, RAGGED, eager_logprobs, make_model, random_ids, train_sequence
 
+from rlfactory_core.algo.losses import LossOptions
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
 from rlfactory_core.engines.local.model.loading import choose_device, choose_dtype, make_policy
 from rlfactory_core.engines.local.model.pack import pack
 from rlfactory_core.engines.local.model.policy import token_logprobs
-from rlfactory_core.engines.local.training.loss import LossOptions
 from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.training.update import Learner
 from rlfactory_core.engines.local.training.workers import Workers
@@ -81,7 +81,7 @@ def test_sampling_and_updating_in_bf16(name: str) -> None:
     microbatches = learner.pack(TrainBatch((tuple(sequences),), len(logprobs)))
     before = learner.old_logprobs(microbatches[0])
     assert (before.cpu() - torch.tensor(logprobs)).abs().median() < TOLERANCE
-    _, norm, taken = learner.step(microbatches, [before])
-    assert taken
-    assert norm > 0
+    step = learner.step(microbatches, [before])
+    assert step.taken
+    assert step.norm > 0
     assert (learner.old_logprobs(microbatches[0]) - before).abs().max() > 0

@@ -13,6 +13,7 @@ from tiny_models import make_model, random_ids, train_sequence
 from transformers import AutoModelForCausalLM
 
 from rlfactory_core.algo.settings import LoraConfig
+from rlfactory_core.algo.losses import LossOptions
 from rlfactory_core.engines.local.decoding.decoder import Request
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.model import lora
@@ -27,7 +28,6 @@ from rlfactory_core.engines.local.training.checkpoint import (
     load_state,
     save_checkpoint,
 )
-from rlfactory_core.engines.local.training.loss import LossOptions
 from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.training.update import Learner
 from rlfactory_core.engines.local.training.workers import Workers
@@ -62,10 +62,10 @@ def train(teacher: Learner, steps: int = 3) -> list[float]:
     for _ in range(steps):
         microbatches = teacher.pack(batch())
         anchor: list[torch.Tensor | None] = [teacher.old_logprobs(part) for part in microbatches]
-        sums, norm, taken = teacher.step(microbatches, anchor)
-        assert taken
-        assert norm > 0
-        found.append(sums[2])
+        step = teacher.step(microbatches, anchor)
+        assert step.taken
+        assert step.norm > 0
+        found.append(step.sums["kl"])
     return found
 
 

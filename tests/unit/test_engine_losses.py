@@ -13,7 +13,7 @@ from rlfactory_verl.constraints import LOSSES as VERLS
 from runs import TINY_TASK
 from torch import Tensor
 
-from rlfactory_core.engines.local.training.losses import Clip, PolicyLoss, Tokens
+from rlfactory_core.algo.losses import Clip, PolicyLoss, Tokens
 from rlfactory_core.errors import PluginError
 from rlfactory_core.plugins.registry import Registry
 

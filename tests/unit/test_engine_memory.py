@@ -30,7 +30,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 from rlfactory_core.engines.local.model.loading import make_policy
 from rlfactory_core.engines.local.model.pack import pack
-from rlfactory_core.engines.local.training.loss import LossOptions
+from rlfactory_core.algo.losses import LossOptions
 from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.training.update import Learner
 from rlfactory_core.engines.local.training.workers import Workers
@@ -51,7 +51,7 @@ ids = tuple(range(row))
 rows = [TrainSequence(ids, (0,) + (1,) * (row - 1), (1.0,) * row, (-1.0,) * row) for _ in range(8)]
 packed = pack(rows, torch.device("cpu"))
 for _ in range(2):
-    assert learner.step([packed], [None])[2]
+    assert learner.step([packed], [None]).taken
 print(peak() - before)
 """
 

@@ -10,8 +10,8 @@ from tiny_models import make_model
 
 from rlfactory_core.algo.aggregation import Aggregation
 from rlfactory_core.algo.batch import build_batches
+from rlfactory_core.algo.losses import LossOptions
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
-from rlfactory_core.engines.local.training.loss import LossOptions
 from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.training.update import Learner
 from rlfactory_core.engines.local.training.workers import Workers

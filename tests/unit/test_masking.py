@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from reporting_examples import infra_fault, make_trajectory
 
-from rlfactory_core.algo.masking import FAILED, Counts, Losses, in_vain, is_trained
+from rlfactory_core.algo.masking import FAILED, Counts, LostAttempts, in_vain, is_trained
 from rlfactory_core.types import PROMPT, Fault, FaultKind, Group, Sample, ToolResult, Trajectory
 
 
@@ -29,7 +29,7 @@ def test_a_group_whose_callers_are_lost_is_not_trained_on_however_few_they_are()
 
 def plays(*steps: list[Trajectory]) -> tuple[list[bool], str]:
     """Whether each is lost, and what is said of the last."""
-    losses = Losses()
+    losses = LostAttempts()
     return [losses.too_many(Counts.of(step)) for step in steps], losses.text(steps[-1])
 
 
@@ -71,7 +71,7 @@ def test_a_tool_that_is_called_once_a_step_is_found_to_be_down_over_several_step
 
 def test_the_attempts_of_all_processes_count_together() -> None:
     here, there = attempts(guess=20, lost=2), attempts(guess=20, lost=1)
-    assert Losses().too_many(Counts.of(here) + Counts.of(there))
+    assert LostAttempts().too_many(Counts.of(here) + Counts.of(there))
 
 
 def failed(number: int, reason: str = "MCP server s: the database is locked", task: str = "") -> list[Trajectory]:

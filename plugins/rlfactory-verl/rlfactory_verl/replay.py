@@ -10,7 +10,7 @@ from typing import Any
 
 import transfer_queue as tq
 
-from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, Counts, Losses, in_vain, is_trained
+from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, Counts, LostAttempts, in_vain, is_trained
 from rlfactory_core.errors import TrainingError
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Group
@@ -59,7 +59,7 @@ class RecordingReplayBuffer:
     ) -> None:
         self._inner, self._recorder, self._stop = inner, recorder, stop
         self._needed, self._max_spoilt = group_size_needed, max_spoilt
-        self._factor, self._losses = refill_factor, Losses()
+        self._factor, self._losses = refill_factor, LostAttempts()
         self._submit: Any = getattr(inner, "refill_fn", None)
         self._filtered = getattr(inner, "filter_groups_metric", None)  # the metric by which verl filters groups
 

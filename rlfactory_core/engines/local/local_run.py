@@ -13,6 +13,7 @@ import torch
 
 from rlfactory_core.algo.advantages import GAE
 from rlfactory_core.algo.guard import STOPPED_BY
+from rlfactory_core.algo.losses import LossOptions, PolicyLoss
 from rlfactory_core.algo.mixing import prompt_sampler
 from rlfactory_core.algo.until import Ended
 from rlfactory_core.context import RunContext
@@ -42,8 +43,6 @@ from rlfactory_core.engines.local.training.checkpoint import (
     save_checkpoint,
 )
 from rlfactory_core.engines.local.training.critic import Critic, Discounts
-from rlfactory_core.engines.local.training.loss import LossOptions
-from rlfactory_core.engines.local.training.losses import PolicyLoss
 from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.training.rollouts import Rollouts
 from rlfactory_core.engines.local.training.trainer import Observer, Outcome, StepResult, Trainer

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from rlfactory_core.algo.advantages import Advantage, Credit
 from rlfactory_core.algo.batch import build_batches
-from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, Counts, Losses, in_vain
+from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, Counts, LostAttempts, in_vain
 from rlfactory_core.algo.policy_moved import Moved
 from rlfactory_core.algo.prompts import outcomes, teaches_nothing
 from rlfactory_core.algo.turn_advantages import turn_rewards
@@ -30,7 +30,7 @@ from rlfactory_core.engines.local.training.evaluations import Evaluation, Evalua
 from rlfactory_core.engines.local.training.group_queue import Flight, GroupQueue
 from rlfactory_core.engines.local.training.moved import PolicyMovedProof
 from rlfactory_core.engines.local.training.rollouts import Rollouts
-from rlfactory_core.engines.local.training.update import Learner, summarise
+from rlfactory_core.engines.local.training.update import Learner, OptimizerStep, summarise
 from rlfactory_core.engines.local.training.workers import Compute
 from rlfactory_core.errors import RunStopped, TrainingError
 from rlfactory_core.reporting.metrics import group_metrics, tool_metrics
@@ -92,7 +92,7 @@ class Trainer:
     _credit: Credit = field(init=False)
     _proof: PolicyMovedProof = field(init=False)
     _queue: GroupQueue = field(init=False)
-    _losses: Losses = field(default_factory=Losses, init=False)
+    _losses: LostAttempts = field(default_factory=LostAttempts, init=False)
     _skipped_in_row: int = field(default=0, init=False)
     _index: dict[str, int] = field(init=False)  # of the training samples by their ids
     _evaluations: Evaluations = field(init=False)
@@ -294,7 +294,7 @@ class Trainer:
         critic_losses: list[float] = []
         updates = self.config.train.updates_per_step
 
-        def optimize(index: int) -> tuple[list[float], float, bool]:
+        def optimize(index: int) -> OptimizerStep:
             here, before = (packed[index], old[index]) if index < len(packed) else ([], [])
             if critic is not None:
                 critic_losses.append(critic.step(here, estimates[index] if index < len(packed) else []))

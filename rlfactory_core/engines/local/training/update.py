@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from rlfactory_core.algo.losses import LossOptions, objective
 from rlfactory_core.engines.local.model.pack import Packed, pack
 from rlfactory_core.engines.local.model.policy import Policy, token_logprobs
 from rlfactory_core.engines.local.training.critic import Critic
-from rlfactory_core.engines.local.training.loss import LossOptions, policy_loss
 from rlfactory_core.engines.local.training.optim import Optimizer
 from rlfactory_core.engines.local.training.workers import Workers
 from rlfactory_core.types import TrainBatch
 
-MEANS = ("loss", "clip_fraction", "kl", "mismatch_kl", "importance_weight", "weight_square", "entropy")
+
+@dataclass(frozen=True, slots=True)
+class OptimizerStep:
+    """What one optimizer step was made from, over all processes, and what became of it."""
+
+    tokens: float = 0.0  # 0: there was nothing to train
+    sums: Mapping[str, float] = field(default_factory=dict)  # of a metric over these tokens
+    norm: float = 0.0  # of the gradient
+    taken: bool = True  # False: the gradient was NaN or exploding
 
 
 @dataclass(slots=True)
@@ -39,25 +47,24 @@ class Learner:
         """Under the weights as they are now, [T]."""
         return token_logprobs(self.policy.target_logits(packed), packed.target_ids, self.options.temperature)[0]
 
-    def step(self, microbatches: Sequence[Packed], old: Sequence[Tensor | None]) -> tuple[list[float], float, bool]:
-        """One optimizer step; all processes call it together, even one without a micro-batch.
-
-        Returns:
-            Sums of `MEANS` and the token count over all processes, the gradient norm, and whether the step was taken.
-        """
+    def step(self, microbatches: Sequence[Packed], old: Sequence[Tensor | None]) -> OptimizerStep:
+        """One optimizer step; all processes call it together, even one without a micro-batch."""
         tokens = self.workers.sum([float(sum(len(packed.targets) for packed in microbatches))])[0]
         if not tokens:
-            return [0.0] * (len(MEANS) + 1), 0.0, True
-        sums = torch.zeros(len(MEANS))
+            return OptimizerStep()
+        sums: dict[str, Tensor] = {}
         self.policy.model.train()
         for packed, before in zip(microbatches, old, strict=True):
-            sums += self._backward(packed, before, tokens)
+            for name, part in self._backward(packed, before, tokens).items():
+                sums[name] = sums.get(name, torch.zeros(())) + part.float().cpu()
         self.policy.model.eval()  # sampling must not see the adapters' dropout
         self.workers.reduce_gradients(self.optimizer.parameters)
         norm, taken = self.optimizer.step()
-        return [*self.workers.sum(sums.tolist()), tokens], norm, taken
+        own = {name: float(value) for name, value in sums.items()}
+        return OptimizerStep(tokens, self.workers.sum_by_name(own), norm, taken)
 
-    def _backward(self, packed: Packed, before: Tensor | None, tokens: float) -> Tensor:
+    def _backward(self, packed: Packed, before: Tensor | None, tokens: float) -> Mapping[str, Tensor]:
+        """The gradient's part of a micro-batch; returns the sums of its metrics."""
         logprobs, entropy = token_logprobs(
             self.policy.target_logits(packed), packed.target_ids, self.options.temperature
         )
@@ -66,7 +73,7 @@ class Learner:
             with torch.no_grad():
                 logits = self.reference.target_logits(packed)
             reference = token_logprobs(logits, packed.target_ids, self.options.temperature)[0]
-        sums = policy_loss(
+        sums = objective(
             logprobs,
             packed.logprobs,
             packed.advantages,
@@ -76,26 +83,28 @@ class Learner:
             reference=reference,
         )
         (sums.loss / tokens).backward()
-        parts = [*(getattr(sums, field.name) for field in fields(sums)), entropy.sum()]  # in the order of `MEANS`
-        return torch.stack([part.detach().float().cpu() for part in parts])
+        return {**sums.metrics, "entropy": entropy.sum()}
 
 
-def summarise(steps: Sequence[tuple[list[float], float, bool]]) -> dict[str, float]:
-    """The metrics of a training step's update from the results of `Learner.step`.
+def summarise(steps: Sequence[OptimizerStep]) -> dict[str, float]:
+    """The metrics of a training step's update.
 
     Returns:
-        `MEANS`, over all trained tokens of all processes; the ``effective_sample_size`` of the importance weights w as
-        a share of the tokens, mean(w)² / mean(w²) (Kish 1965); the mean ``grad_norm`` of the optimizer steps; the
-        number of steps ``skipped`` for a NaN or exploding gradient; and ``trained_tokens``.
+        ``trained_tokens``, of all processes, and the number of steps ``skipped`` for a NaN or exploding gradient. If
+        there were tokens: the means of all sums over them; the ``effective_sample_size`` of the importance weights w as
+        a share of the tokens, mean(w)² / mean(w²) (Kish 1965); and the mean ``grad_norm`` of the optimizer steps.
     """
-    *totals, tokens = [sum(column) for column in zip(*(sums for sums, _, _ in steps), strict=True)]
-    means = {name: total / tokens if tokens else 0.0 for name, total in zip(MEANS, totals, strict=True)}
+    tokens = sum(step.tokens for step in steps)
+    counts = {"trained_tokens": tokens, "skipped": float(sum(not step.taken for step in steps))}
+    if not tokens:
+        return counts
+    trained = [step for step in steps if step.tokens]
+    names = dict.fromkeys(name for step in trained for name in step.sums)
+    means = {name: sum(step.sums.get(name, 0.0) for step in trained) / tokens for name in names}
     square = means.pop("weight_square")
-    norms = [norm for sums, norm, _ in steps if sums[-1]]
     return {
         **means,
         "effective_sample_size": means["importance_weight"] ** 2 / square if square else 0.0,
-        "grad_norm": sum(norms) / len(norms) if norms else 0.0,
-        "skipped": float(sum(not taken for _, _, taken in steps)),
-        "trained_tokens": tokens,
+        "grad_norm": sum(step.norm for step in trained) / len(trained),
+        **counts,
     }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,6 +54,15 @@ class Workers:
         total = torch.tensor(values, dtype=torch.float64)
         dist.all_reduce(total)
         return [float(value) for value in total]
+
+    def sum_by_name(self, values: Mapping[str, float]) -> dict[str, float]:
+        """The sum of each value over all processes, of which one may lack it."""
+        if self.size == 1:
+            return dict(values)
+        everywhere: list[Mapping[str, float]] = [{}] * self.size
+        dist.all_gather_object(everywhere, dict(values))
+        names = dict.fromkeys(name for each in everywhere for name in each)
+        return {name: sum(each.get(name, 0.0) for each in everywhere) for name in names}
 
     def reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Sum the gradients over all processes; a missing gradient counts as zero."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-from torch import Tensor
-
-from rlfactory_core.engines.local.training.losses.tokens import Clip, TokenLoss, Tokens
+from rlfactory_core.algo.losses.tokens import CLIP_FRACTION, Clip, Tensor, TokenLoss, Tokens
 
 
 def gspo(tokens: Tokens, clip: Clip) -> TokenLoss:
@@ -18,13 +15,13 @@ def gspo(tokens: Tokens, clip: Clip) -> TokenLoss:
     mean = _sequence_means(tokens.logprobs.detach() - tokens.anchor, tokens.sequence)
     ratio = (tokens.logprobs - tokens.logprobs.detach() + mean).exp()
     free = ratio * tokens.advantages
-    surrogate = torch.minimum(free, clip(ratio) * tokens.advantages)
-    return TokenLoss(-surrogate, surrogate < free)
+    surrogate = free.minimum(clip(ratio) * tokens.advantages)
+    return TokenLoss(-surrogate, {CLIP_FRACTION: surrogate < free})
 
 
 def _sequence_means(values: Tensor, sequence: Tensor) -> Tensor:
     """The mean over each token's sequence, [T]."""
     size = int(sequence.max()) + 1 if len(sequence) else 0
     sums = values.new_zeros(size).index_add_(0, sequence, values)
-    counts = values.new_zeros(size).index_add_(0, sequence, torch.ones_like(values))
+    counts = values.new_zeros(size).index_add_(0, sequence, values.new_ones(values.shape))
     return (sums / counts.clamp_min(1.0))[sequence]

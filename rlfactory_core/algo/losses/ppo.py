@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
-from rlfactory_core.engines.local.training.losses.tokens import Clip, TokenLoss, Tokens
+from rlfactory_core.algo.losses.tokens import CLIP_FRACTION, Clip, TokenLoss, Tokens
 
 
 def ppo(tokens: Tokens, clip: Clip) -> TokenLoss:
@@ -15,5 +13,5 @@ def ppo(tokens: Tokens, clip: Clip) -> TokenLoss:
     """
     ratio = (tokens.logprobs - tokens.anchor).exp()
     free = ratio * tokens.advantages
-    surrogate = torch.minimum(free, clip(ratio) * tokens.advantages)
-    return TokenLoss(-surrogate, surrogate < free)
+    surrogate = free.minimum(clip(ratio) * tokens.advantages)
+    return TokenLoss(-surrogate, {CLIP_FRACTION: surrogate < free})

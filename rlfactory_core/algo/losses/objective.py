@@ -1,13 +1,12 @@
-"""A step's loss, summed over sampled tokens: a policy loss, the correction of older samples, and the KL term."""
+"""The loss of a micro-batch: a policy loss, the correction of older samples, and the KL term, with their metrics."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
-from rlfactory_core.engines.local.training.losses import Clip, PolicyLoss, Tokens, ppo
+from rlfactory_core.algo.losses.ppo import ppo
+from rlfactory_core.algo.losses.tokens import Clip, PolicyLoss, Tensor, Tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +23,13 @@ class LossOptions:
 
 @dataclass(frozen=True, slots=True)
 class LossSums:
-    """Sums over a micro-batch's T sampled tokens; ``loss`` carries the gradient."""
+    """Sums over a micro-batch's T sampled tokens."""
 
-    loss: Tensor
-    clipped: Tensor  # number of tokens whose gradient clipping removed or bounded
-    kl: Tensor  # to the start model
-    mismatch: Tensor  # KL estimate of behaviour to current policy
-    weight: Tensor  # importance weights, see `policy_loss`; all 1 when on-policy
-    weight_square: Tensor
+    loss: Tensor  # carries the gradient
+    metrics: Mapping[str, Tensor]  # without gradient
 
 
-def policy_loss(
+def objective(
     logprobs: Tensor,
     behaviour: Tensor,
     advantages: Tensor,
@@ -53,6 +48,9 @@ def policy_loss(
     relative to ``old``, and each token has the weight old / behaviour, truncated (IMPALA, arXiv 1802.01561). Clipping
     bounds the steps of one update then, and nothing the distance to the behaviour policy.
 
+    The metrics are those of the policy loss, ``loss``, ``kl`` to the start model, ``mismatch_kl`` (a KL estimate of
+    behaviour to current policy), ``importance_weight`` (1 when on-policy) and ``weight_square``, its square.
+
     Args:
         logprobs: [T] under the weights being trained, with gradient.
         behaviour: [T] as recorded when sampling.
@@ -63,7 +61,7 @@ def policy_loss(
         reference: [T] under the start model, for the KL term, estimated as in GRPO: exp(d) - d - 1 with
             d = reference - logprobs (Schulman's k3).
     """
-    sequence = torch.zeros_like(behaviour, dtype=torch.long) if sequence is None else sequence
+    sequence = behaviour.new_zeros(behaviour.shape).long() if sequence is None else sequence
     now = logprobs.detach()
     anchor = behaviour if options.truncate is None else now if old is None else old
     found = options.loss(Tokens(logprobs, anchor, advantages, sequence), Clip(options.clip_low, options.clip_high))
@@ -71,14 +69,18 @@ def policy_loss(
     if options.truncate is not None:
         weight = (anchor - behaviour).exp().clamp_max(options.truncate)
         loss = weight * found.loss
-    kl = torch.zeros_like(behaviour)
+    kl = behaviour.new_zeros(behaviour.shape)
     if reference is not None:
         drift = reference - logprobs
         kl = drift.exp() - drift - 1.0
         loss = loss + options.kl * kl
-    with torch.no_grad():
-        gap = logprobs - behaviour
-        mismatch = gap.exp() - gap - 1.0
-    return LossSums(
-        loss.sum(), found.clipped.sum(), kl.detach().sum(), mismatch.sum(), weight.sum(), (weight * weight).sum()
-    )
+    gap = now - behaviour
+    metrics = {
+        **found.metrics,
+        "loss": loss,
+        "kl": kl,
+        "mismatch_kl": gap.exp() - gap - 1.0,
+        "importance_weight": weight,
+        "weight_square": weight * weight,
+    }
+    return LossSums(loss.sum(), {name: values.detach().sum() for name, values in metrics.items()})

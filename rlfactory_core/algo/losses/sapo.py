@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import torch
-
-from rlfactory_core.engines.local.training.losses.tokens import Clip, TokenLoss, Tokens
+from rlfactory_core.algo.losses.tokens import Clip, TokenLoss, Tokens
 
 TAU_POSITIVE, TAU_NEGATIVE = 1.0, 1.05  # the paper's temperatures, by the sign of the advantage
 
@@ -12,7 +10,7 @@ TAU_POSITIVE, TAU_NEGATIVE = 1.0, 1.05  # the paper's temperatures, by the sign 
 def sapo(tokens: Tokens, _clip: Clip) -> TokenLoss:
     """-(4 / tau) sigmoid(tau (r - 1)) A, whose gradient fades as r leaves 1: Gao et al. 2025, arXiv 2511.20347."""
     ratio = (tokens.logprobs - tokens.anchor).exp()
-    positive = torch.full_like(ratio, TAU_POSITIVE)
-    tau = torch.where(tokens.advantages > 0, positive, torch.full_like(ratio, TAU_NEGATIVE))
-    gate = torch.sigmoid(tau * (ratio - 1.0)) * 4.0 / tau
-    return TokenLoss(-gate * tokens.advantages, torch.zeros_like(ratio, dtype=torch.bool))
+    positive = ratio.new_full(ratio.shape, TAU_POSITIVE)
+    tau = positive.where(tokens.advantages > 0, ratio.new_full(ratio.shape, TAU_NEGATIVE))
+    gate = (tau * (ratio - 1.0)).sigmoid() * 4.0 / tau
+    return TokenLoss(-gate * tokens.advantages)

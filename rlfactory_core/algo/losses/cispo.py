@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlfactory_core.engines.local.training.losses.tokens import Clip, TokenLoss, Tokens
+from rlfactory_core.algo.losses.tokens import CLIP_FRACTION, Clip, TokenLoss, Tokens
 
 
 def cispo(tokens: Tokens, clip: Clip) -> TokenLoss:
@@ -12,4 +12,4 @@ def cispo(tokens: Tokens, clip: Clip) -> TokenLoss:
     """
     ratio = (tokens.logprobs.detach() - tokens.anchor).exp()
     weight = clip(ratio)
-    return TokenLoss(-weight * tokens.advantages * tokens.logprobs, weight != ratio)
+    return TokenLoss(-weight * tokens.advantages * tokens.logprobs, {CLIP_FRACTION: weight != ratio})

@@ -1,11 +1,13 @@
-"""What every policy loss gets, and what it gives."""
+"""The arguments and the result of a policy loss."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
-from torch import Tensor
+Tensor: TypeAlias = Any
+"""A tensor of PyTorch, which only the engines import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +39,14 @@ class Clip:
 
 @dataclass(frozen=True, slots=True)
 class TokenLoss:
-    """A loss before its aggregation; both tensors are [T]."""
+    """A loss before its aggregation, and what it reports; all tensors are [T]."""
 
     loss: Tensor  # carries the gradient
-    clipped: Tensor  # bool: clipping has removed or bounded the token's gradient
+    metrics: Mapping[str, Tensor] = field(default_factory=dict)
+    """Metric of the step -> its value for each token. The step has their mean over all tokens."""
 
 
 PolicyLoss = Callable[[Tokens, Clip], TokenLoss]
+
+CLIP_FRACTION = "clip_fraction"
+"""The metric of the losses that clip: 1 for a token whose gradient clipping has removed or bounded."""
