@@ -25,8 +25,8 @@ from typing import Any
 import torch
 from machine import MINIATURE, describe, publish, sized
 
-from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.algo.losses import LossOptions
+from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.engines.local.decoding.decoder import Request, SlotDecoder
 from rlfactory_core.engines.local.model.loading import checkpoint_activations, make_policy
 from rlfactory_core.engines.local.model.lora import add_lora

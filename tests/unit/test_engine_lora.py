@@ -12,8 +12,8 @@ import torch
 from tiny_models import make_model, random_ids, train_sequence
 from transformers import AutoModelForCausalLM
 
-from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.algo.losses import LossOptions
+from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.engines.local.decoding.decoder import Request
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.model import lora
