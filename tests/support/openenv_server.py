@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import uvicorn
-from rlfactory_devkit.serving import listener
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from rlfactory_core.utils.serving import listener
 
 Kind = Literal["text", "fields", "mcp", "mixed"]
 _TEXT = {"guess": {"type": "string", "description": "one digit"}}

@@ -8,14 +8,13 @@ import json
 import re
 import secrets
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
-import uvicorn
-from rlfactory_devkit.serving import BodyError, PromptProtocol, listener, read_body, unpacked
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
@@ -29,6 +28,7 @@ from rlfactory_agents.protocols.base import Reply, WireFormat
 from rlfactory_agents.protocols.chat_completions import ChatCompletions
 from rlfactory_agents.protocols.responses import Responses
 from rlfactory_core.gateway.agent import MODEL, Endpoint
+from rlfactory_core.utils.serving import BodyError, listener, make_server, read_body
 
 FORMATS: Sequence[WireFormat] = (ChatCompletions(), Responses(), AnthropicMessages())
 MAX_BODY = 32 * 2**20  # bytes
@@ -59,19 +59,14 @@ class Gateway:
             return
         application = Starlette(routes=[Route("/{path:path}", self._handle, methods=["GET", "POST"])])
         listening = listener("127.0.0.1")
-        config = uvicorn.Config(
+        self._server = make_server(
             application,
-            http=PromptProtocol,
-            log_config=None,
             access_log=False,
-            lifespan="off",
             ws="none",
             backlog=MAX_CONNECTIONS,
             limit_concurrency=MAX_CONNECTIONS,
             timeout_keep_alive=60,
-            timeout_graceful_shutdown=1,
         )
-        self._server = uvicorn.Server(config)
         # Not `serve`, which takes over the process's signals.
         self._serving = asyncio.create_task(self._server._serve(sockets=[listening]))
         async with asyncio.timeout(_START_DEADLINE_S):
@@ -167,9 +162,8 @@ async def _body(request: Request) -> dict[str, Any]:
         RequestError: it is none, too large, or does not come.
     """
     try:
-        data = unpacked(
-            await read_body(request, MAX_BODY, BODY_DEADLINE_S), request.headers.get("content-encoding", ""), MAX_BODY
-        )
+        data = await read_body(request, MAX_BODY, BODY_DEADLINE_S)
+        data = _unpacked(data, request.headers.get("content-encoding", ""))
     except BodyError as error:
         raise RequestError(str(error), error.status, "body_not_read") from None
     try:
@@ -179,6 +173,28 @@ async def _body(request: Request) -> dict[str, Any]:
     if not isinstance(body, dict):
         raise RequestError(f"The request is a {type(body).__name__}; expected a JSON object.")
     return body
+
+
+def _unpacked(data: bytes, encoding: str) -> bytes:
+    """A body without its ``content-encoding``.
+
+    Raises:
+        BodyError: the encoding is not known, the body is not written in it, or is too long.
+    """
+    if encoding.strip().lower() in ("", "identity"):
+        return data
+    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
+        raise BodyError(415, f"The content-encoding is {encoding!r:.80}; expected gzip, deflate or none.")
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # reads the headers of both
+    try:
+        found = unpacking.decompress(data, MAX_BODY + 1)
+    except zlib.error as error:
+        raise BodyError(400, f"The body is not {encoding}: {error}.") from None
+    if len(found) > MAX_BODY:
+        raise BodyError(413, f"The body is longer than {MAX_BODY:,} bytes. Send several requests.")
+    if not unpacking.eof:
+        raise BodyError(400, f"The body's {encoding} has no end.")
+    return found
 
 
 async def _unless_gone(request: Request, conversation: Conversation, asked: ModelRequest) -> tuple[ModelAnswer, ...]:

@@ -14,13 +14,14 @@ from typing import Any, TypeVar
 import httpx
 import pytest
 from click.testing import CliRunner
-from rlfactory_devkit import TaskBench, constant, oracle, serving
+from rlfactory_devkit import TaskBench, constant, oracle
 from rlfactory_environments.serve import app
-from rlfactory_environments.serve.app import listen, run_server
+from rlfactory_environments.serve.app import run_server
 from rlfactory_environments.serve.sessions import Sessions
 from websockets.asyncio.client import connect
 
 from rlfactory_core.errors import DataError, UsageError
+from rlfactory_core.utils import serving
 
 Value = TypeVar("Value")
 CALL = {"type": "call_tool", "tool_name": "search", "arguments": {"query": "x"}}
@@ -39,7 +40,7 @@ def serve(
     sessions = Sessions(bench.runtime, bench.rows, most=most, idle_s=idle_s)
 
     async def run() -> Value:
-        bound = listen("127.0.0.1", 0)
+        bound = serving.listener("127.0.0.1", 0)
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         running = asyncio.ensure_future(run_server(sessions, bound, "search"))
         try:
@@ -389,5 +390,5 @@ def test_data_that_cannot_be_read_and_a_port_in_use_are_said_at_the_start(tmp_pa
             ["--plugin", "search", "--port", "0", "--data", str(tmp_path / "none.jsonl")],
             catch_exceptions=False,
         )
-    with listen("127.0.0.1", 0) as taken, pytest.raises(UsageError, match="Choose another --port or --host"):
-        listen("127.0.0.1", taken.getsockname()[1])
+    with serving.listener("127.0.0.1", 0) as taken, pytest.raises(UsageError, match="Choose another --host or --port"):
+        serving.listener("127.0.0.1", taken.getsockname()[1])

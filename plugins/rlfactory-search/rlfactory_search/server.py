@@ -2,28 +2,24 @@
 
 ``POST /retrieve {"queries": [...], "topk": 3, "return_scores": true}`` returns
 ``{"result": [[{"document": {"id", "contents"}, "score"}, ...], ...]}``, a list for each query. Without
-``return_scores`` the lists hold the documents only. A bad request gets status 422 with the reason, and 503 means that
-the retriever's own server does not answer. ``GET /health`` returns ``{"status": "ok"}``.
+``return_scores`` the lists hold the documents only. A bad request gets status 422 with the reason, a body that is too
+long 413, and 503 means that the retriever's own server does not answer. ``GET /health`` returns ``{"status": "ok"}``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import h11
-import uvicorn
 from starlette.applications import Starlette
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from rlfactory_core.errors import ToolUnavailableError, UsageError
+from rlfactory_core.utils.serving import BodyError, listener, make_server, read_body
 from rlfactory_search.retrievers.base import Hit, Retriever
 
 _DEFAULT_TOPK = 3
@@ -32,7 +28,6 @@ _MAX_QUERIES = 4096
 _MAX_DOCUMENTS = 1 << 16  # that the answer to one request may have
 _MAX_BYTES = 16 << 20  # of a request's body
 _BODY_S = 30.0  # in which a client has to send it
-_HEAD_S = 30.0  # … and before it a request's first line and headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,13 +42,9 @@ def create_app(retriever: Retriever) -> Starlette:
 
     async def retrieve(request: Request) -> Response:
         try:
-            async with asyncio.timeout(_BODY_S):
-                body = await _body(request)
-            question = _question(json.loads(body))
-        except TimeoutError:
-            return _refused(f"The body took longer than {_BODY_S:g} s.", 408)
-        except ClientDisconnect:
-            return Response(status_code=400)  # which nobody reads
+            question = _question(json.loads(await read_body(request, _MAX_BYTES, _BODY_S)))
+        except BodyError as error:
+            return _refused(str(error), error.status)
         except RecursionError:
             return _refused("The body is nested too deeply; expected an object with a list of texts.")
         except UsageError as error:
@@ -70,16 +61,6 @@ def create_app(retriever: Retriever) -> Starlette:
         return JSONResponse({"status": "ok"})
 
     return Starlette(routes=[Route("/retrieve", retrieve, methods=["POST"]), Route("/health", health, methods=["GET"])])
-
-
-async def _body(request: Request) -> bytes:
-    """The body; raises `UsageError` as soon as it is too long."""
-    read = bytearray()
-    async for chunk in request.stream():
-        read += chunk
-        if len(read) > _MAX_BYTES:
-            raise UsageError(f"The body is longer than {_MAX_BYTES:,} bytes. Send several requests.")
-    return bytes(read)
 
 
 def _question(body: Any) -> _Question:
@@ -120,32 +101,6 @@ def _row(hit: Hit, return_scores: bool) -> dict[str, Any]:
     return {"document": document, "score": hit.score} if return_scores else document
 
 
-class _PromptProtocol(H11Protocol):
-    """Closes a connection on which the head of a request takes too long; uvicorn would wait for ever."""
-
-    _late: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
-        self._late = self.loop.call_later(_HEAD_S, transport.close)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:  # the head is complete
-            self._in_time()
-        elif self._late is None:
-            self._late = self.loop.call_later(_HEAD_S, self.transport.close)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._in_time()
-        super().connection_lost(exc)
-
-    def _in_time(self) -> None:
-        if self._late is not None:
-            self._late.cancel()
-            self._late = None
-
-
 async def serve(retriever: Retriever, host: str, port: int, started: Callable[[str], None]) -> None:
     """Serve until interrupted. Open requests are still answered.
 
@@ -157,16 +112,8 @@ async def serve(retriever: Retriever, host: str, port: int, started: Callable[[s
     Raises:
         UsageError: the address cannot be bound.
     """
-    try:
-        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise UsageError(
-            f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --host or --port."
-        ) from error
-    config = uvicorn.Config(
-        create_app(retriever), http=_PromptProtocol, log_level="warning", timeout_graceful_shutdown=10
-    )
-    with listener:
+    server = make_server(create_app(retriever), log_level="warning", timeout_graceful_shutdown=10)
+    with listener(host, port) as listening:
         shown = f"[{host}]" if ":" in host else host
-        started(f"http://{shown}:{listener.getsockname()[1]}/retrieve")
-        await uvicorn.Server(config).serve(sockets=[listener])
+        started(f"http://{shown}:{listening.getsockname()[1]}/retrieve")
+        await server.serve(sockets=[listening])

@@ -20,6 +20,7 @@ from rlfactory_search import server
 from rlfactory_search.retrievers import Hit, make_retriever
 
 from rlfactory_core.errors import BackendError, ToolUnavailableError, UsageError
+from rlfactory_core.utils import serving
 
 FACTS = ("Mira Tolvan\nMira Tolvan works for Bracken Ltd.", "Bracken Ltd\nBracken Ltd is based in Oslune.")
 SERVE = "from rlfactory_search.commands import search; search(['serve', *__import__('sys').argv[1:]])"
@@ -104,7 +105,6 @@ def test_the_answers_are_search_r1s() -> None:
         (b"{", "not JSON"),
         (b"\xff", "not JSON"),
         (b"[" * 200_000, "nested too deeply"),
-        (b'{"queries": ["' + b"a" * (17 << 20) + b'"]}', "longer than 16,777,216 bytes"),
         ([], "expected an object"),
         ({}, "'queries' must be a list"),
         ({"queries": []}, "at least one text"),
@@ -123,6 +123,12 @@ def test_bad_input_is_refused_with_a_reason(body: Any, expected: str) -> None:
     response = post(Fixed(), body)
     assert response.status_code == 422
     assert expected in response.json()["detail"]
+
+
+def test_a_body_that_is_too_long_is_answered_413() -> None:
+    response = post(Fixed(), b'{"queries": ["' + b"a" * (17 << 20) + b'"]}')
+    assert response.status_code == 413
+    assert "longer than 16,777,216 bytes" in response.json()["detail"]
 
 
 def test_a_client_that_does_not_send_its_body_is_answered_408(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,7 +170,7 @@ def test_a_client_that_goes_away_within_its_body_is_no_error(served: tuple[str, 
 
 @pytest.mark.parametrize("before", [b"", b"GET /health HTTP/1.1\r\nhost: x\r\n\r\n"])
 def test_a_client_that_does_not_finish_its_head_is_closed(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_HEAD_S", 0.5)
+    monkeypatch.setattr(serving, "HEAD_S", 0.5)
 
     async def go() -> None:
         address: asyncio.Future[str] = asyncio.get_running_loop().create_future()

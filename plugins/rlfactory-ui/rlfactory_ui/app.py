@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlfactory_devkit.serving import BodyError
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rlfactory_core.errors import RlfactoryError
+from rlfactory_core.utils.serving import BodyError
 from rlfactory_ui.access import Access, guarded
 from rlfactory_ui.catalogue import Catalogue
 from rlfactory_ui.pages import STATIC, Site, environment, page

@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
-import socket
 import sys
 import webbrowser
 from pathlib import Path
 
 import click
-from rlfactory_devkit.serving import listener
 
 from rlfactory_core.cli.output import echo
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import RUNS
+from rlfactory_core.utils.serving import listener
 
 _ANY_4, _ANY_6 = str(ipaddress.IPv4Address(0)), str(ipaddress.IPv6Address(0))
 PASSWORD = "RLFACTORY_UI_PASSWORD"
@@ -37,7 +36,7 @@ def ui(runs: Path, host: str, port: int, no_open: bool) -> None:
 
     loopback = _is_loopback(host)
     password = None if loopback else _password(host)
-    listening = _listen(host, port)
+    listening = listener(host, port)
     port = listening.getsockname()[1]
     hosts = frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")) if loopback else frozenset()
     anywhere = host in (_ANY_4, _ANY_6)
@@ -69,13 +68,6 @@ def _password(host: str) -> str:
     if len(password) < 8:
         raise UsageError(f"The password has {len(password)} characters; expected at least 8.")
     return str(password)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        return listener(host, port)
-    except OSError as error:
-        raise UsageError(f"cannot listen on {host}, port {port}: {error.strerror}. Choose another --port.") from error
 
 
 def _written(host: str) -> str:

@@ -6,9 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-import uvicorn
-from rlfactory_devkit.serving import PromptProtocol, end_quietly
-
+from rlfactory_core.utils.serving import make_server
 from rlfactory_ui.access import Access
 from rlfactory_ui.app import create_app
 from rlfactory_ui.players import Players
@@ -25,18 +23,7 @@ async def serve(
     """
     players = Players()
     access = Access(listener.getsockname()[1], hosts, password)
-    config = uvicorn.Config(
-        create_app(runs, access, players),
-        http=PromptProtocol,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        ws="none",
-        timeout_graceful_shutdown=1,
-    )
-    end_quietly()
-    server = uvicorn.Server(config)
+    server = make_server(create_app(runs, access, players), access_log=False, server_header=False, ws="none")
     ready(access.link())
     try:
         await server.serve(sockets=[listener])

@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-import uvicorn
-from rlfactory_devkit.serving import BodyError, PromptProtocol, end_quietly, listener, read_body
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse
@@ -19,6 +17,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rlfactory_core.errors import BackendError, UsageError
+from rlfactory_core.utils.serving import BodyError, make_server, read_body
 from rlfactory_environments.serve.rpc import answer_rpc
 from rlfactory_environments.serve.sessions import FullError, ServedSession, Sessions
 from rlfactory_environments.serve.wire import (
@@ -38,33 +37,10 @@ _MOST_BYTES = 16 * 2**20  # of one message
 _BODY_S = 30.0  # in which a client has to send a body
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """As `listener`.
-
-    Raises:
-        UsageError: the address cannot be had.
-    """
-    try:
-        return listener(host, port)
-    except OSError as error:
-        raise UsageError(
-            f"cannot listen on {host}, port {port}: {error.strerror}. Choose another --port or --host."
-        ) from error
-
-
 async def run_server(sessions: Sessions, listening: socket.socket, name: str) -> None:
     """Serve until cancelled."""
-    config = uvicorn.Config(
-        make_app(sessions, name),
-        http=PromptProtocol,
-        log_level="warning",
-        lifespan="off",
-        ws_max_size=_MOST_BYTES,
-        ws_ping_interval=None,  # a client that computes does not answer, and its session has to stay
-        timeout_graceful_shutdown=1,
-    )
-    end_quietly()
-    server = uvicorn.Server(config)
+    # No pings: a client that computes does not answer them, and its session has to stay.
+    server = make_server(make_app(sessions, name), log_level="warning", ws_max_size=_MOST_BYTES, ws_ping_interval=None)
     serving = asyncio.ensure_future(server.serve(sockets=[listening]))
     try:
         await asyncio.shield(serving)

@@ -45,12 +45,13 @@ def serve(
     """
     from rlfactory_devkit import TaskBench
 
-    from rlfactory_environments.serve.app import listen, run_server
+    from rlfactory_core.utils.serving import listener
+    from rlfactory_environments.serve.app import run_server
     from rlfactory_environments.serve.sessions import Sessions
 
     given = {"train": data and str(data), "eval": eval_data and str(eval_data)}
     own = {"data": {split: path for split, path in given.items() if path}}
-    listening = listen(host, port)
+    listening = listener(host, port)
     with TaskBench(plugin, [own, *task_options(rest)]) as bench:
         if bench.runtime.agents is not None:
             raise UsageError(

@@ -6,12 +6,12 @@ import secrets
 import shutil
 from pathlib import Path
 
-from rlfactory_devkit.serving import BodyError
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
+from rlfactory_core.utils.serving import BodyError
 from rlfactory_ui.access import FILES
 from rlfactory_ui.pages import site_of
 from rlfactory_ui.processes import LAUNCHES

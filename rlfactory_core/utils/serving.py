@@ -1,4 +1,4 @@
-"""What small web servers share: their socket, and bounds on the time and the size of a request.
+"""What small web servers share: their socket, bounds on the time and the size of a request, and their end.
 
 For plugins with a server of their own, which depend on uvicorn and Starlette.
 """
@@ -8,11 +8,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import zlib
+from typing import Any
 
 import h11
+import uvicorn
 from starlette.requests import ClientDisconnect, Request
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from rlfactory_core.errors import UsageError
+
+__all__ = ["BodyError", "listener", "make_server", "read_body"]
 
 HEAD_S = 30.0  # in which a client has to send a request's first line and headers
 
@@ -21,19 +26,34 @@ def listener(host: str, port: int = 0) -> socket.socket:
     """A socket at which connections wait until they are served; port 0 takes a free one.
 
     Raises:
-        OSError: the address cannot be had.
+        UsageError: the address is not free, or not one of this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # The protocol is named because asyncio sets TCP_NODELAY only then: without it each answer waits for 40 ms.
-    made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, port))
-        made.listen()  # who reads the address may connect at once
-    except OSError:
-        made.close()
-        raise
-    return made
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.listen()  # who reads the address may connect at once
+    except OSError as error:
+        bound.close()
+        raise UsageError(
+            f"Cannot listen on {host}:{port}: {error.strerror}. Choose another --host or --port."
+        ) from error
+    return bound
+
+
+def make_server(app: Any, **options: Any) -> uvicorn.Server:
+    """A server for an ASGI application, which closes a connection if a request's head takes longer than `HEAD_S`.
+
+    Args:
+        options: of `uvicorn.Config`.
+    """
+    logging.getLogger("uvicorn.error").addFilter(_is_no_end)
+    config = uvicorn.Config(
+        app, **{"log_config": None, "lifespan": "off", "timeout_graceful_shutdown": 1, **options}, http=_PromptProtocol
+    )
+    return uvicorn.Server(config)
 
 
 class BodyError(Exception):
@@ -71,33 +91,8 @@ async def read_body(request: Request, most: int, seconds: float) -> bytes:
     return bytes(read)
 
 
-def unpacked(data: bytes, encoding: str, most: int) -> bytes:
-    """A body without its ``content-encoding``.
-
-    Args:
-        most: bytes.
-
-    Raises:
-        BodyError: the encoding is not known, the body is not written in it, or is longer.
-    """
-    if encoding.strip().lower() in ("", "identity"):
-        return data
-    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
-        raise BodyError(415, f"The content-encoding is {encoding!r:.80}; expected gzip, deflate or none.")
-    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # reads the headers of both
-    try:
-        found = unpacking.decompress(data, most + 1)
-    except zlib.error as error:
-        raise BodyError(400, f"The body is not {encoding}: {error}.") from None
-    if len(found) > most:
-        raise BodyError(413, f"The body is longer than {most:,} bytes. Send several requests.")
-    if not unpacking.eof:
-        raise BodyError(400, f"The body's {encoding} has no end.")
-    return found
-
-
-class PromptProtocol(H11Protocol):
-    """uvicorn's HTTP without its endless wait for the head of a request: the connection is closed after `HEAD_S`."""
+class _PromptProtocol(H11Protocol):
+    """uvicorn's HTTP without its endless wait for the head of a request."""
 
     _late: asyncio.TimerHandle | None = None
 
@@ -125,11 +120,7 @@ class PromptProtocol(H11Protocol):
             self._late = None
 
 
-def end_quietly() -> None:
-    """Show no error for what is cancelled at the end, such as a page's events or a client's open WebSocket."""
-    logging.getLogger("uvicorn.error").addFilter(_is_no_end)
-
-
 def _is_no_end(record: logging.LogRecord) -> bool:
+    """False for the errors about what is cancelled when a server ends, such as a client's open WebSocket."""
     cancelled = record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError)
     return not (cancelled or "graceful shutdown exceeded" in record.getMessage())
