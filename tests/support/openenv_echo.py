@@ -11,7 +11,7 @@ from pathlib import Path
 
 ECHO = """
 import sys
-from rlfactory_core.utils.serving import listener
+from rlfactory_core.serving import listener
 import uvicorn
 from server.app import app
 sock = listener("127.0.0.1", int(sys.argv[1]))

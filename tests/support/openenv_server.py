@@ -21,7 +21,7 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from rlfactory_core.utils.serving import listener
+from rlfactory_core.serving import listener
 
 Kind = Literal["text", "fields", "mcp", "mixed"]
 _TEXT = {"guess": {"type": "string", "description": "one digit"}}

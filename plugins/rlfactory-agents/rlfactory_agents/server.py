@@ -28,7 +28,7 @@ from rlfactory_agents.protocols.base import Reply, WireFormat
 from rlfactory_agents.protocols.chat_completions import ChatCompletions
 from rlfactory_agents.protocols.responses import Responses
 from rlfactory_core.gateway.agent import MODEL, Endpoint
-from rlfactory_core.utils.serving import BodyError, listener, make_server, read_body
+from rlfactory_core.serving import BodyError, listener, make_server, read_body
 
 FORMATS: Sequence[WireFormat] = (ChatCompletions(), Responses(), AnthropicMessages())
 MAX_BODY = 32 * 2**20  # bytes

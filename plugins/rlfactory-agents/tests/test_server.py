@@ -25,8 +25,8 @@ from rlfactory_agents import server
 from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.server import Gateway
 
+from rlfactory_core import serving
 from rlfactory_core.gateway.models import TokenModel
-from rlfactory_core.utils import serving
 
 
 def test_chat_completions() -> None:

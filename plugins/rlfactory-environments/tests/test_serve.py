@@ -20,8 +20,8 @@ from rlfactory_environments.serve.app import run_server
 from rlfactory_environments.serve.sessions import Sessions
 from websockets.asyncio.client import connect
 
+from rlfactory_core import serving
 from rlfactory_core.errors import DataError, UsageError
-from rlfactory_core.utils import serving
 
 Value = TypeVar("Value")
 CALL = {"type": "call_tool", "tool_name": "search", "arguments": {"query": "x"}}

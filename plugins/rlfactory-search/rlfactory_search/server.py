@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from rlfactory_core.errors import ToolUnavailableError, UsageError
-from rlfactory_core.utils.serving import BodyError, listener, make_server, read_body
+from rlfactory_core.serving import BodyError, listener, make_server, read_body
 from rlfactory_search.retrievers.base import Hit, Retriever
 
 _DEFAULT_TOPK = 3

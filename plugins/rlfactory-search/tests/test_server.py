@@ -19,8 +19,8 @@ from retrieval import memory, search
 from rlfactory_search import server
 from rlfactory_search.retrievers import Hit, make_retriever
 
+from rlfactory_core import serving
 from rlfactory_core.errors import BackendError, ToolUnavailableError, UsageError
-from rlfactory_core.utils import serving
 
 FACTS = ("Mira Tolvan\nMira Tolvan works for Bracken Ltd.", "Bracken Ltd\nBracken Ltd is based in Oslune.")
 SERVE = "from rlfactory_search.commands import search; search(['serve', *__import__('sys').argv[1:]])"

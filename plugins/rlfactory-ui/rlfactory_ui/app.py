@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from rlfactory_core.errors import RlfactoryError
-from rlfactory_core.utils.serving import BodyError
+from rlfactory_core.serving import BodyError
 from rlfactory_ui.access import Access, guarded
 from rlfactory_ui.catalogue import Catalogue
 from rlfactory_ui.pages import STATIC, Site, environment, page

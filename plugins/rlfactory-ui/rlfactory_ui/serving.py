@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from rlfactory_core.utils.serving import make_server
+from rlfactory_core.serving import make_server
 from rlfactory_ui.access import Access
 from rlfactory_ui.app import create_app
 from rlfactory_ui.players import Players

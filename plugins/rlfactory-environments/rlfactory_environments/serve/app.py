@@ -17,7 +17,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from rlfactory_core.errors import BackendError, UsageError
-from rlfactory_core.utils.serving import BodyError, make_server, read_body
+from rlfactory_core.serving import BodyError, make_server, read_body
 from rlfactory_environments.serve.rpc import answer_rpc
 from rlfactory_environments.serve.sessions import FullError, ServedSession, Sessions
 from rlfactory_environments.serve.wire import (

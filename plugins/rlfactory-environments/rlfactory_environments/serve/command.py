@@ -45,7 +45,7 @@ def serve(
     """
     from rlfactory_devkit import TaskBench
 
-    from rlfactory_core.utils.serving import listener
+    from rlfactory_core.serving import listener
     from rlfactory_environments.serve.app import run_server
     from rlfactory_environments.serve.sessions import Sessions
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 
 from starlette.requests import Request
 
-from rlfactory_core.utils.serving import read_body
+from rlfactory_core.serving import read_body
 from rlfactory_ui.access import MAX_BODY
 
 FORM_S = 30.0  # in which a browser has to send a form

@@ -11,7 +11,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.utils.serving import BodyError
+from rlfactory_core.serving import BodyError
 from rlfactory_ui.access import FILES
 from rlfactory_ui.pages import site_of
 from rlfactory_ui.processes import LAUNCHES
