@@ -12,6 +12,7 @@ import select
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -26,7 +27,8 @@ from rlfactory_verl.cluster.processes import (
 )
 
 POLL_S = 5.0  # a look at all processes takes a tenth of a second
-DEADLINE_S = 60.0  # for the clean-up
+LIMIT_S = 50.0  # for the clean-up
+DEADLINE_S = 60.0  # for the janitor's end
 
 
 class Janitor:
@@ -69,12 +71,17 @@ def main(folders: Sequence[Path]) -> None:
 
     while not select.select([sys.stdin], [], [], POLL_S)[0]:
         used |= shared_memory_of(others())
-    left = others()
-    used |= shared_memory_of(left)
-    end(left)
+    ends = time.monotonic() + LIMIT_S
+    while time.monotonic() < ends:
+        left = others()
+        used |= shared_memory_of(left)
+        end(left)
+        for folder in folders:
+            shutil.rmtree(folder, ignore_errors=True)
+        # A process that was being started, or wrote a log meanwhile, is found the next time.
+        if not others() and not any(folder.exists() for folder in folders):
+            break
     remove_shared_memory(used | (semaphores() - before))
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":
