@@ -76,12 +76,12 @@ def main(folders: Sequence[Path]) -> None:
         left = others()
         used |= shared_memory_of(left)
         end(left)
+        remove_shared_memory(used | (semaphores() - before))
         for folder in folders:
             shutil.rmtree(folder, ignore_errors=True)
         # A process that was being started, or wrote a log meanwhile, is found the next time.
         if not others() and not any(folder.exists() for folder in folders):
             break
-    remove_shared_memory(used | (semaphores() - before))
 
 
 if __name__ == "__main__":
