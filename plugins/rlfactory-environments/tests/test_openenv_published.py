@@ -23,9 +23,8 @@ from openenv.core import GenericEnvClient
 from openenv.core.mcp_client import MCPToolClient
 from openenv_echo import ECHO, make_echo, openenv, running, serving
 from process_tree import children
-from rlfactory_devkit import TaskBench, constant, oracle, script
+from rlfactory_devkit import TaskBench, constant, oracle, script, tiny_tokenizer
 from rlfactory_devkit.policies import Policy
-from rlfactory_devkit.tokenizers import QWEN, build_tokenizer
 
 from rlfactory_core.cli.main import invoke
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, Trajectory
@@ -184,7 +183,8 @@ def played_by_trl(url: str, wanted: Sequence[Trajectory], count: int) -> list[tu
         next(each for each in re.findall(r"```python\n(.*?)```", GUIDE.read_text("utf-8"), re.S) if "Served" in each),
         guide,
     )
-    tokenizer = build_tokenizer(QWEN, qwen3_chat_template)
+    tokenizer = tiny_tokenizer("qwen3")
+    tokenizer.chat_template = qwen3_chat_template
 
     class Scripted(_HarnessRolloutLoop):  # type: ignore[misc,no-any-unimported]
         async def _generate_one_turn(self, prompt_ids: list[int]) -> tuple[list[int], list[float]]:
