@@ -15,7 +15,7 @@ import pluggy
 __all__ = ["API_VERSION", "Register", "hookimpl"]
 
 PROJECT = "rlfactory"  # pluggy's project name and the entry-point group
-API_VERSION = "1.2"  # a plugin's RLFACTORY_API specifier must contain it
+API_VERSION = "1.0"  # a plugin's RLFACTORY_API specifier must contain it
 
 hookspec = pluggy.HookspecMarker(PROJECT)
 hookimpl = pluggy.HookimplMarker(PROJECT)

@@ -21,7 +21,6 @@ from rlfactory_core.types import (
     Trajectory,
     Verdict,
 )
-from rlfactory_core.utils.deprecation import moved
 
 __all__ = [
     "ChatFormat",
@@ -285,16 +284,3 @@ class NeedsModelPool(Protocol):
             urls: addresses of OpenAI-compatible servers.
             model: the served model's id.
         """
-
-
-__getattr__ = moved(
-    __name__,
-    {
-        "Opened": "rlfactory_core.tasks.scorers:ScorerLifecycle",
-        "Pooled": "rlfactory_core.protocols:NeedsModelPool",
-        "Engine": "rlfactory_core.engines.base:Engine",
-        "EngineRun": "rlfactory_core.engines.base:EngineRun",
-    },
-    since="1.2",
-    until="2.0",
-)

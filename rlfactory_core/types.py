@@ -14,8 +14,6 @@ from enum import StrEnum
 from itertools import chain
 from typing import Any, Literal
 
-from rlfactory_core.utils.deprecation import renamed_field
-
 __all__ = [
     "Fault",
     "FaultCode",
@@ -211,7 +209,6 @@ class Verdict:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
-@renamed_field("turns", "turn_rewards", since="1.2", until="2.0")
 @dataclass(frozen=True, slots=True)
 class Score:
     """A reward: the outcome's value, its components by name, and optional rewards for each turn."""

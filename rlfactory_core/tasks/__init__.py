@@ -1,5 +1,5 @@
 """Tasks, which ``--plugin NAME`` runs: how a task is loaded, solved, demonstrated and played."""
 
-from rlfactory_core.utils.lazy_names import lazy_names
+import lazy_loader
 
-__getattr__, __all__ = lazy_names(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

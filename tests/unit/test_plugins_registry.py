@@ -66,7 +66,7 @@ def test_a_broken_plugin_is_an_error_for_who_names_it(installed: Installed) -> N
 def test_another_plugin_api_is_refused_with_both_versions(installed: Installed) -> None:
     with pytest.raises(PluginVersionError) as error:
         installed("rlfactory_future").load("future")
-    assert "speaks plugin API >=2,<3, this rlfactory-core 1.2" in str(error.value)
+    assert "speaks plugin API >=2,<3, this rlfactory-core 1.0" in str(error.value)
     assert "pip install -U rlfactory-core rlfactory-future" in str(error.value)
 
 

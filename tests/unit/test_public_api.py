@@ -19,7 +19,7 @@ CHANGED = """The public API is not the one in tests/unit/public_api.txt:
 {diff}
 
 Something new raises the minor number of hookspecs.API_VERSION (once a release). What goes or changes breaks plugins:
-keep it beside the new one with a warning (rlfactory_core/utils/deprecation.py), or wait for the next major version.
+after the first release, keep it beside the new one with a DeprecationWarning, or wait for the next major version.
 Then write the new state with `python tests/support/public_api.py`, and tell of it in CHANGELOG.md."""
 
 

@@ -4,6 +4,6 @@ The public names are models and agents as tools. They are loaded on first use, b
 package.
 """
 
-from rlfactory_core.utils.lazy_names import lazy_names
+import lazy_loader
 
-__getattr__, __all__ = lazy_names(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from rlfactory_core import Lazy, hookimpl
 from rlfactory_core.hookspecs import Register
 
-RLFACTORY_API = ">=1.2,<2"
+RLFACTORY_API = ">=1,<2"
 
 
 @hookimpl

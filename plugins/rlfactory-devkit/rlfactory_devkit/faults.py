@@ -12,7 +12,6 @@ from typing import Any
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Tool
-from rlfactory_core.utils.deprecation import warn_deprecated
 from rlfactory_devkit.wrappers import ToolWrapper
 
 Latency = Callable[[random.Random], float]
@@ -41,18 +40,11 @@ class FaultInjector(ToolWrapper):
     What happens to the n-th call depends only on the seed and on n.
     ``TaskBench.manager(lambda tool: FaultInjector(tool, 0, InjectedFaults(error_rate=0.5)))`` wraps each of a task's
     tools.
-
-    Args:
-        fields: of `InjectedFaults`; the deprecated form, without the object.
     """
 
-    def __init__(self, tool: Tool, seed: int, faults: InjectedFaults | None = None, **fields: Any) -> None:
+    def __init__(self, tool: Tool, seed: int, faults: InjectedFaults) -> None:
         super().__init__(tool)
-        if fields:
-            names = ", ".join(f"{name}=…" for name in fields)
-            new = f"FaultInjector(tool, seed, InjectedFaults({names}))"
-            warn_deprecated(f"FaultInjector(tool, seed, {names})", since="1.2", until="2.0", instead=new)
-        self._faults = faults or InjectedFaults(**fields)
+        self._faults = faults
         self._draw = random.Random(seed)
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:

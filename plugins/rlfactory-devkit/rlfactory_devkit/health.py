@@ -1,4 +1,4 @@
-"""Examines every installed plugin. Does it load, here and in a fresh process? Which deprecated names does it use?"""
+"""Examines every installed plugin. Does it load, here and in a fresh process?"""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import json
 import subprocess
 import sys
 import tempfile
-import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Literal
 
 from rlfactory_core.errors import PluginConflictError, PluginError
@@ -18,7 +16,6 @@ from rlfactory_core.plugins.discovery import PluginEntry, is_disabled
 from rlfactory_core.plugins.fingerprint import Fingerprint, fingerprint
 from rlfactory_core.plugins.loading import DEFAULT_API
 from rlfactory_core.plugins.registry import BUILTIN, Registry
-from rlfactory_core.utils.deprecation import RlfactoryDeprecationWarning
 
 State = Literal["ok", "broken", "disabled"]
 
@@ -32,7 +29,6 @@ class Health:
     api: str | None  # the versions of the plugin API that it supports; None: unknown
     error: str = ""  # why it is broken
     traceback: str = ""
-    deprecated: tuple[str, ...] = ()  # the deprecated names that it uses while it is loaded, with their places
     fingerprint: str = ""  # of its files; empty if it is not loaded
     worker: str = ""  # why a worker would refuse it
 
@@ -49,32 +45,25 @@ class Examination:
 def examine() -> Examination:
     """Load every installed plugin that is not disabled, here and in a fresh process."""
     registry = Registry()
-    deprecated = {entry: _load(registry, entry) for entry in registry.entries if not is_disabled(entry)}
+    loaded = [entry for entry in registry.entries if not is_disabled(entry)]
+    for entry in loaded:
+        with redirect_stdout(sys.stderr), suppress(PluginError):  # the registry keeps what is broken
+            registry.load(entry.qualified)
     refused = differences(registry.fingerprints())
     broken = {item.entry: item for item in registry.broken}
 
     def health(entry: PluginEntry) -> Health:
-        if entry not in deprecated:
+        if entry not in loaded:
             return Health(entry, "disabled", None)
         if entry in broken:
             found = broken[entry]
-            return Health(entry, "broken", _api(entry), str(found.error), found.traceback, deprecated[entry])
+            return Health(entry, "broken", _api(entry), str(found.error), found.traceback)
         mark = fingerprint(entry)
         worker = refused.get(mark.plugin, "")
-        return Health(entry, "ok", _api(entry), "", "", deprecated[entry], mark.digest, worker)
+        return Health(entry, "ok", _api(entry), "", "", mark.digest, worker)
 
     plugins = tuple(map(health, registry.entries))
     return Examination(plugins, registry.conflicts(), refused.get(BUILTIN.qualified, ""))
-
-
-def _load(registry: Registry, entry: PluginEntry) -> tuple[str, ...]:
-    """Try to load a plugin; returns the deprecated names that it uses."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", RlfactoryDeprecationWarning)
-        with redirect_stdout(sys.stderr), suppress(PluginError):  # the registry keeps what is broken
-            registry.load(entry.qualified)
-    ours = [item for item in caught if issubclass(item.category, RlfactoryDeprecationWarning)]
-    return tuple(f"{item.message} ({Path(item.filename).name}:{item.lineno})" for item in ours)
 
 
 def _api(entry: PluginEntry) -> str | None:

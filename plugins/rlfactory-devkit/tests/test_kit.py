@@ -28,7 +28,6 @@ from rlfactory_devkit import (
 
 from rlfactory_core import (
     Message,
-    RlfactoryDeprecationWarning,
     Sample,
     Score,
     StopReason,
@@ -152,12 +151,6 @@ def test_a_tool_may_answer_with_a_flood() -> None:
     mixed = asyncio.run(answers(flood_rate=0.5, flood_bytes=100))
     assert {len(text.encode()) for text in mixed} == {2, 100}
     assert asyncio.run(answers(flood_rate=0.5, flood_bytes=100)) == mixed
-
-
-def test_faults_can_still_be_given_without_their_object() -> None:
-    with pytest.warns(RlfactoryDeprecationWarning, match=r"Use .*, InjectedFaults\(flood_rate=…"):
-        injected = FaultInjector(echo, 3, flood_rate=1.0, flood_bytes=100)
-    assert len(asyncio.run(injected.call({"text": "é"}, ToolContext("t/0", PLAYED.sample)))) == 100
 
 
 def test_latencies_have_the_named_shape() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlfactory_core import Lazy, LazyReward, hookimpl
 from rlfactory_core.hookspecs import Register
 
-RLFACTORY_API = ">=1.1,<2"
+RLFACTORY_API = ">=1,<2"
 FACTORY = "rlfactory_judge.scoring.factory"
 
 

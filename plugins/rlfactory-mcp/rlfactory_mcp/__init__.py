@@ -3,6 +3,6 @@
 Everything here is loaded on first use, because finding the plugin imports this package.
 """
 
-from rlfactory_core.utils.lazy_names import lazy_names
+import lazy_loader
 
-__getattr__, __all__ = lazy_names(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlfactory_core import hookimpl
 
-RLFACTORY_API = ">=1.1,<2"
+RLFACTORY_API = ">=1,<2"
 
 
 @hookimpl

@@ -94,8 +94,6 @@ def _plugin(item: Health) -> Iterator[str]:
         yield f"{item.state:<8}  {item.entry}{speaks}"
     if item.worker:
         yield _under("problem", f"in a worker: {item.worker}")
-    for use in item.deprecated:
-        yield _under("note", use)
 
 
 def _under(state: str, text: str) -> str:

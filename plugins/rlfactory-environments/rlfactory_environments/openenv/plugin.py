@@ -7,7 +7,7 @@ from typing import Any
 from rlfactory_core import hookimpl
 from rlfactory_core.hookspecs import Register
 
-RLFACTORY_API = ">=1.2,<2"
+RLFACTORY_API = ">=1,<2"
 
 
 @hookimpl

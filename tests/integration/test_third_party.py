@@ -1,28 +1,20 @@
-"""A plugin that was built against the first version of the plugin API goes on working; see ``tests/data/README.md``."""
+"""A plugin of somebody else, ``tests/packages/rlfactory_pioneer``, which uses most of what the plugin API has."""
 
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-WHEEL = Path(__file__).parent.parent / "data" / "rlfactory_pioneer-1.0.0-py3-none-any.whl"
 Run = Callable[..., Any]
 
 
-@pytest.fixture(scope="module")
-def pioneer(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site directory that pip makes of the wheel."""
-    site = tmp_path_factory.mktemp("pioneer")
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index", "--no-deps"]
-    subprocess.run([*pip, "--target", str(site), str(WHEEL)], check=True, timeout=120)
-    return site
+@pytest.fixture
+def pioneer(install: Callable[..., Path]) -> Path:
+    return install("rlfactory_pioneer")
 
 
 @pytest.mark.slow
@@ -43,13 +35,10 @@ def test_it_is_listed_and_described(pioneer: Path, rlfactory: Run) -> None:
 
 
 @pytest.mark.slow
-def test_the_doctor_names_what_it_uses_that_is_deprecated(pioneer: Path, rlfactory: Run) -> None:
+def test_the_doctor_says_what_it_lacks(pioneer: Path, rlfactory: Run) -> None:
     found = json.loads(rlfactory("plugins", "doctor", "--json", site=pioneer).stdout)
     (health,) = [item for item in found["plugins"] if item["name"] == "pioneer"]
     assert (health["state"], health["worker"]) == ("ok", "")
-    (use,) = health["deprecated"]
-    assert use.startswith("rlfactory_core.builtin.Lazy is deprecated since plugin API 1.1")
-    assert use.endswith("(plugin.py:6)")
     (extra,) = health["requirements"]
     assert (extra["state"], extra["what"]) == ("missing", "plots")
     assert "pip install 'rlfactory-pioneer[plots]'" in extra["detail"]
@@ -63,15 +52,15 @@ def test_its_command_runs(pioneer: Path, rlfactory: Run) -> None:
 
 @pytest.mark.slow
 def test_it_trains_and_is_evaluated_beside_bad_plugins(
-    pioneer: Path, install: Callable[..., Path], rlfactory: Run, tmp_path: Path
+    install: Callable[..., Path], rlfactory: Run, tmp_path: Path
 ) -> None:
     pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
-    site = install("rlfactory_broken", "rlfactory_future", "rlfactory_greeter", "rlfactory_greeter_twin")
-    shutil.copytree(pioneer, site, dirs_exist_ok=True)
+    site = install(
+        "rlfactory_broken", "rlfactory_future", "rlfactory_greeter", "rlfactory_greeter_twin", "rlfactory_pioneer"
+    )
     run = tmp_path / "run"
     done = rlfactory("run", "--plugin", "pioneer", "--steps", "1", "--out", str(run), "--coins", "2", site=site)
     assert done.returncode == 0, done.stderr
-    assert "DeprecationWarning" not in done.stderr  # who runs a plugin cannot mend it
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     step = next(line for line in lines if line.get("step") == 1)
     named = [key for key in step if key.endswith(("looked", "patience", "format", "exact_match"))]

@@ -1,0 +1,1 @@
+"""A plugin of somebody else, which uses most of what the plugin API has."""
