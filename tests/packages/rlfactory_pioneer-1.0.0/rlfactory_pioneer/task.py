@@ -21,9 +21,9 @@ from rlfactory_core import (
     WarmStartStage,
     tool,
 )
-from rlfactory_core.settings import Fraction, Positive
 from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import Env
+from rlfactory_core.settings import Fraction, Positive
 from rlfactory_core.tiny import tools_prompt
 
 SIDES = ("heads", "tails")
