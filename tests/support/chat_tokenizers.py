@@ -8,25 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlfactory_devkit.tokenizers import (
-    DEEPSEEK,
-    DEEPSEEK_V32,
-    GEMMA4,
-    GLM,
-    GPT_OSS,
-    HUNYUAN,
-    KIMI,
-    LFM2,
-    LLAMA,
-    LLAMA4,
-    MINIMAX,
-    MISTRAL,
-    QWEN,
-    SEED,
-    add_tokens,
-    build_tokenizer,
-)
 from rlfactory_devkit.tokenizers import TokenizerKind as Kind
+from rlfactory_devkit.tokenizers import build_tokenizer, tokenizer_kinds
 
 from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE
 
@@ -55,6 +38,11 @@ __all__ = [
     "spaced",
 ]
 
+KINDS = tokenizer_kinds()
+QWEN, LLAMA, LLAMA4, MISTRAL = KINDS["qwen3"], KINDS["llama3"], KINDS["llama4"], KINDS["mistral"]
+DEEPSEEK, DEEPSEEK_V32, GLM, GPT_OSS = (KINDS[name] for name in ("deepseek-v3", "deepseek-v3.2", "glm-4.5", "gpt-oss"))
+HUNYUAN, KIMI, LFM2, MINIMAX = (KINDS[name] for name in ("hunyuan-v3", "kimi-k2", "lfm2", "minimax-m2"))
+SEED, GEMMA4 = KINDS["seed-oss"], KINDS["gemma-4"]
 PHI3 = Kind(("<s>", "<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>"), bos="<s>", eos="<|end|>")
 PHI4_MINI = Kind(
     ("<|endoftext|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>", "<|tool|>", "<|/tool|>"),
@@ -105,5 +93,6 @@ def spaced(kind: Kind) -> Any:
         show_progress=False,
     )
     core.train_from_iterator([QWEN3_TEMPLATE, "\n" * 8, " " * 8 + "\n\n  \n"], trainer)
-    add_tokens(core, kind)
+    core.add_special_tokens([tokenizers.AddedToken(name, special=True, normalized=False) for name in kind.special])
+    core.add_tokens([tokenizers.AddedToken(name, special=False, normalized=False) for name in kind.added])
     return core

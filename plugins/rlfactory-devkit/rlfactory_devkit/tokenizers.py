@@ -36,7 +36,8 @@ class TokenizerKind:
 
 
 @cache
-def _kinds() -> Mapping[str, TokenizerKind]:
+def tokenizer_kinds() -> Mapping[str, TokenizerKind]:
+    """The kinds of all tiny tokenizers, by family."""
     found: dict[str, TokenizerKind] = {}
     for row in yaml.safe_load((_TEMPLATES / "tokenizers.yaml").read_text(encoding="utf-8"))["kinds"]:
         tokens = tuple(row["special"]), tuple(row.get("added", ()))
@@ -47,7 +48,7 @@ def _kinds() -> Mapping[str, TokenizerKind]:
 
 def families() -> tuple[str, ...]:
     """The model families of `tiny_tokenizer`, by the names of their chat formats."""
-    return tuple(_kinds())
+    return tuple(tokenizer_kinds())
 
 
 def tiny_tokenizer(family: str = "qwen3", texts: Iterable[str] = ()) -> PreTrainedTokenizerFast:
@@ -64,9 +65,9 @@ def tiny_tokenizer(family: str = "qwen3", texts: Iterable[str] = ()) -> PreTrain
         UsageError: no such family.
         MissingExtraError: transformers or tokenizers are not installed.
     """
-    if family not in _kinds():
-        raise UsageError(f"there is no tiny tokenizer of the family '{family}'. {nearest(family, _kinds())}")
-    return build_tokenizer(_kinds()[family], chat_template(family), texts)
+    if family not in tokenizer_kinds():
+        raise UsageError(f"there is no tiny tokenizer of the family '{family}'. {nearest(family, tokenizer_kinds())}")
+    return build_tokenizer(tokenizer_kinds()[family], chat_template(family), texts)
 
 
 def chat_template(family: str) -> str:
@@ -92,7 +93,7 @@ def build_tokenizer(kind: TokenizerKind, template: str | None, texts: Iterable[s
     if kind.nfc:
         core.normalizer = normalizers.NFC()
     byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    pattern = Regex(kind.split or _kinds()["qwen3"].split)
+    pattern = Regex(kind.split or tokenizer_kinds()["qwen3"].split)
     core.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(pattern, "isolated"), byte_level])
     core.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(vocab_size=VOCABULARY, initial_alphabet=byte_level.alphabet(), show_progress=False)
