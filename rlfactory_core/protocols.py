@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.types import (
@@ -29,11 +29,15 @@ __all__ = [
     "Env",
     "EnvStart",
     "EnvStep",
+    "EnvTraits",
     "GroupScorer",
+    "Model",
     "NeedsModelPool",
     "PoolRequest",
+    "Request",
     "RewardFactoryTraits",
     "RewardScorer",
+    "Sampled",
     "Sampler",
     "ScorerTraits",
     "Tool",
@@ -133,6 +137,15 @@ class Env(Protocol):
     async def close(self) -> None: ...
 
 
+@dataclass(frozen=True, slots=True)
+class EnvTraits:
+    """Optional attributes of an environment, with their defaults."""
+
+    deadline_s: float | None = None
+    """Time limit for ``start`` and for each ``step``; None: the run's ``rollout.env_deadline_s``. An environment whose
+    calls end by themselves has `math.inf`."""
+
+
 class ChatFormat(Protocol):
     """Converts messages to token ids and sampled ids to messages, for one model family."""
 
@@ -221,6 +234,50 @@ class Sampler(Protocol):
 
     async def release(self, session: str) -> None:
         """Called when the trajectory is over; unknown sessions are ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a model is asked for: the next turn of a conversation."""
+
+    messages: Sequence[Message]  # all that the turn sees
+    tools: Sequence[ToolSpec]  # offered to the model
+    params: SamplingParams
+    ids: Sequence[int] = ()  # of the messages, as the model has seen and sampled them; empty for a model without ids
+    session: str = ""  # names the sequence of ids: the next request's ids begin with these and the answer's
+
+
+@dataclass(frozen=True, slots=True)
+class Sampled:
+    """A model's answer. A model behind a server gives no ids."""
+
+    message: Message
+    finish: Literal["stop", "length"] = "stop"
+    prompt_tokens: int = 0  # of a server: as it counts them, or estimated
+    sampled_tokens: int = 0  # likewise
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[float, ...] = ()  # as in `SampledTokens`
+    version: int = 0  # likewise
+    versions: tuple[int, ...] = ()  # likewise
+    images: tuple[str, ...] = ()  # the hashes of all images that the model has seen in the messages
+
+
+class Model(Protocol):
+    """Answers the next turn of a conversation: what a rollout, an agent's endpoint and an evaluation ask."""
+
+    @property
+    def chat(self) -> ChatFormat | None:
+        """How conversations become ids; None: only the server knows, and requests have no ids."""
+
+    async def answer(self, request: Request) -> Sampled | None:
+        """The next turn; None if the conversation exceeds the model's context.
+
+        Raises:
+            BackendError: the model's server does not answer; an infra fault ends and masks the trajectory.
+        """
+
+    async def release(self, session: str) -> None:
+        """Called when a session is over; unknown ones are ignored."""
 
 
 class RewardScorer(Protocol):

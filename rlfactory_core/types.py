@@ -169,7 +169,6 @@ class SamplingParams:
     stop_token_ids: tuple[int, ...] = ()
     seed: int = 0  # the same seed, prompt and weights give the same tokens, whatever else is in the batch
     images: tuple[str, ...] = ()  # the hashes of all images that the ids show, in order; there may be more at the end
-    stop: tuple[str, ...] = ()  # texts at which `TokenModel` cuts an agent's turn; samplers need not know them
 
 
 @dataclass(frozen=True, slots=True)

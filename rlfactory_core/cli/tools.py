@@ -132,7 +132,7 @@ def call(ctx: click.Context, /, name: str, as_json: bool, rest: tuple[str, ...],
     async def invoke(runtime: TaskRuntime) -> ToolResult:
         from rlfactory_core.context import ToolContext
         from rlfactory_core.protocols import EnvStart
-        from rlfactory_core.rollout.env_calls import ask_env
+        from rlfactory_core.rollout import ask_env
 
         spec = next((spec for spec in runtime.manager.specs if spec.name == name), None)
         arguments = _arguments(objects, given, spec)

@@ -1,34 +1,20 @@
-"""The interface of a model that answers in messages, whatever serves it."""
+"""The base class of models that answer in messages, whatever serves them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from rlfactory_core.protocols import Request, Sampled
 
-from rlfactory_core.types import Message, SamplingParams, ToolSpec
-
-__all__ = ["ChatClient", "Completion"]
+__all__ = ["ServerModel"]
 
 
-@dataclass(frozen=True, slots=True)
-class Completion:
-    """One assistant turn from a server. Token counts are estimated if the server does not report them."""
+class ServerModel:
+    """A `protocols.Model` without ids: its turns can be read and scored, but not trained on. Subclasses answer."""
 
-    message: Message
-    finish: Literal["stop", "length"] = "stop"
-    prompt_tokens: int = 0
-    sampled_tokens: int = 0
+    chat: None = None
 
+    async def answer(self, request: Request) -> Sampled | None:
+        """See `protocols.Model`."""
+        raise NotImplementedError
 
-class ChatClient(Protocol):
-    """A model that writes assistant turns."""
-
-    async def complete(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams
-    ) -> Completion | None:
-        """The next turn of a conversation; None if the conversation exceeds the model's context.
-
-        Raises:
-            BackendError: there is no answer in time, retries included, or it cannot be read.
-        """
+    async def release(self, session: str) -> None:
+        """Nothing is kept of a session."""

@@ -12,10 +12,11 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
-from rlfactory_core.clients.base import Completion
+from rlfactory_core.clients.base import ServerModel
 from rlfactory_core.clients.replies import MAX_BYTES, bounded_request
-from rlfactory_core.clients.wire import RefusedError, completion_from_wire, message_to_wire, reasoning_key
+from rlfactory_core.clients.wire import RefusedError, message_to_wire, reasoning_key, sampled_from_wire
 from rlfactory_core.errors import BackendError, UsageError, nearest
+from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.types import Message, SamplingParams, ToolSpec
 from rlfactory_core.utils.backoff import backoff_s
 from rlfactory_core.utils.display import without_credentials
@@ -45,7 +46,7 @@ class RequestLimits:
     reply_bytes: int = MAX_BYTES  # a longer reply is an error
 
 
-class OpenAIClient:
+class OpenAIClient(ServerModel):
     """A client for one model, with pooled connections; ``await open()`` before and ``await close()`` after.
 
     Args:
@@ -76,7 +77,7 @@ class OpenAIClient:
         self._limits = RequestLimits(**limits)
         self._extra = dict(extra)
         self._slots = asyncio.Semaphore(self._limits.concurrency)
-        self._client: ConnectionPools | None = None
+        self._client: httpx.AsyncClient | None = None
         self._reasoning_key: str | None = None
         self._max_tokens_key = "max_tokens"
         self._listed: dict[str, Mapping[str, Any]] = {}  # what the server says of each of its models
@@ -139,23 +140,20 @@ class OpenAIClient:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise self._failed("did not list its models at /models in OpenAI's format", start=True) from error
 
-    async def complete(
-        self,
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        params: SamplingParams,
-        extra: Mapping[str, Any] = {},
-    ) -> Completion | None:
-        """See `base.ChatClient`. Cancelling it closes the connection, so that the server can stop, too.
+    async def answer(self, request: Request, extra: Mapping[str, Any] = {}) -> Sampled | None:
+        """See `protocols.Model`. Cancelling it closes the connection, so that the server can stop, too.
 
         Args:
-            extra: fields of this request; they override the client's own and those that follow from ``params``.
+            extra: fields of this request; they override the client's own and those that follow from the request.
+
+        Raises:
+            BackendError: there is no answer in time, retries included, or it cannot be read.
         """
-        body = self._body(messages, tools, params) | self._extra | dict(extra)
+        body = self._body(request) | self._extra | dict(extra)
         async with self._slots:
             try:
                 data = await asyncio.wait_for(self._request("POST", "/chat/completions", body), self._limits.deadline_s)
-                completion = completion_from_wire(data, body)
+                sampled = sampled_from_wire(data, body)
             except TimeoutError:
                 raise self._failed(f"gave no answer within {self._limits.deadline_s:g} s") from None
             except RefusedError as error:
@@ -165,8 +163,8 @@ class OpenAIClient:
             except (ValueError, OverflowError, RecursionError) as error:
                 raise self._failed(f"did not answer with a chat completion: {error}") from error
         self._reasoning_key = self._reasoning_key or reasoning_key(data)
-        self.sampled_tokens += completion.sampled_tokens
-        return completion
+        self.sampled_tokens += sampled.sampled_tokens
+        return sampled
 
     async def close(self) -> None:
         if self._client is not None:
@@ -176,22 +174,27 @@ class OpenAIClient:
     def _connect(self) -> None:
         if self._client is not None:
             return
+        import httpx
+
         headers = {"Content-Type": "application/json"}
         if self._authorization:
             headers["Authorization"] = self._authorization
-        self._client = ConnectionPools(headers, self._limits.concurrency, self._limits.reply_bytes)
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=self._limits.concurrency)
+        # The deadline is for the whole request; httpx would limit each phase of it.
+        self._client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None)  # noqa: S113
 
-    def _body(self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams) -> dict[str, Any]:
+    def _body(self, request: Request) -> dict[str, Any]:
+        params = request.params
         body: dict[str, Any] = {
             "model": self.model,
-            "messages": [message_to_wire(message, self._reasoning_key) for message in messages],
+            "messages": [message_to_wire(message, self._reasoning_key) for message in request.messages],
             "temperature": params.temperature,
             self._max_tokens_key: params.max_tokens,
         }
         if params.temperature > 0:
             body |= {"top_p": params.top_p, "seed": params.seed & _SEED_BITS}
-        if tools:
-            body["tools"] = [tool.function_schema for tool in tools]
+        if request.tools:
+            body["tools"] = [tool.function_schema for tool in request.tools]
         return body
 
     def _only(self, served: Sequence[str] | None) -> str:
@@ -204,7 +207,7 @@ class OpenAIClient:
 
     async def _probe(self, tools: Sequence[ToolSpec], served: Sequence[str] | None) -> None:
         try:
-            await self.complete([_PROBE], tools, _PROBE_PARAMS)
+            await self.answer(Request([_PROBE], tools, _PROBE_PARAMS))
         except BackendError as error:
             refused = error.__cause__
             if not isinstance(refused, RefusedError):
@@ -240,7 +243,13 @@ class OpenAIClient:
         for attempt in count(1):
             wait_s = 0.0
             try:
-                response = await self._client.request(method, self.base_url + path, content)
+                response = await bounded_request(
+                    self._client,
+                    method,
+                    self.base_url + path,
+                    max_bytes=self._limits.reply_bytes,
+                    content=content,
+                )
             except httpx.TransportError as error:
                 if attempt > self._limits.retries or (method == "GET" and isinstance(error, httpx.ConnectError)):
                     what = f"cannot be reached ({str(error) or type(error).__name__})"
@@ -292,45 +301,3 @@ def _authorization(address: str, api_key: str | None) -> str:
     variables = (KEY_VARIABLE, *((OPENAI_KEY_VARIABLE,) if is_openai else ()))
     key = api_key or next(filter(None, map(os.environ.get, variables)), None)
     return f"Bearer {key}" if key else ""
-
-
-_POOL = 8  # connections in one pool of httpx, which searches all of a pool's connections for each request
-
-
-class ConnectionPools:
-    """Several small `httpx.AsyncClient`s without time limits; a request uses the least busy one.
-
-    With 64 connections in one pool a request takes several milliseconds of CPU, with eight pools of eight about one.
-
-    Args:
-        headers: of every request.
-        connections: the most requests at once; the caller has to respect it.
-        reply_bytes: the most that is read of a reply.
-    """
-
-    def __init__(self, headers: Mapping[str, str], connections: int, reply_bytes: int) -> None:
-        import httpx
-
-        verify = httpx.create_ssl_context()  # shared, because making one takes about 20 ms
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=_POOL)
-        # The caller's deadline is for the whole request; httpx would limit each phase of it.
-        self._clients = [
-            httpx.AsyncClient(headers=headers, limits=limits, timeout=None, verify=verify)  # noqa: S113
-            for _ in range(-(-connections // _POOL))
-        ]
-        self._busy = [0] * len(self._clients)
-        self._reply_bytes = reply_bytes
-
-    async def request(self, method: str, url: str, content: str | None) -> httpx.Response:
-        """See `bounded_request`."""
-        at = min(range(len(self._busy)), key=self._busy.__getitem__)
-        self._busy[at] += 1
-        try:
-            client = self._clients[at]
-            return await bounded_request(client, method, url, max_bytes=self._reply_bytes, content=content)
-        finally:
-            self._busy[at] -= 1
-
-    async def aclose(self) -> None:
-        for client in self._clients:
-            await client.aclose()

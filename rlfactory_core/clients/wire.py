@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 from math import isfinite
 from typing import Any
 
-from rlfactory_core.clients.base import Completion
+from rlfactory_core.protocols import Sampled
 from rlfactory_core.types import Message, ToolCall
 from rlfactory_core.utils.display import shortened
 from rlfactory_core.utils.text import BYTES_PER_TOKEN, STRICT_JSON, clean
@@ -44,7 +44,7 @@ def message_to_wire(message: Message, reasoning_key: str | None) -> dict[str, An
     return row
 
 
-def completion_from_wire(data: Any, asked: Mapping[str, Any] = {}) -> Completion:
+def sampled_from_wire(data: Any, asked: Mapping[str, Any] = {}) -> Sampled:
     """The first choice of a response to the request ``asked``. Tokens that the server does not count are estimated.
 
     Raises:
@@ -55,7 +55,7 @@ def completion_from_wire(data: Any, asked: Mapping[str, Any] = {}) -> Completion
         if choice.get("finish_reason") in BROKEN_OFF:
             raise ValueError(f"the server broke it off (finish_reason {choice['finish_reason']})")
         usage = data.get("usage") or {}
-        return Completion(
+        return Sampled(
             _message(choice["message"]),
             "length" if choice.get("finish_reason") == "length" else "stop",
             _tokens(usage.get("prompt_tokens"), [asked.get("messages"), asked.get("tools")]),

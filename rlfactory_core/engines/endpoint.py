@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from rlfactory_core.algo.evaluation import EvalPass
-from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.context import RunContext
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.recorder import Recorder, evaluation_passes
@@ -58,7 +58,7 @@ async def _play(
 
     async def play(index: int, sample: Sample) -> Group:
         nonlocal masked
-        group = await runtime.play_chat(
+        group = await runtime.play(
             sample,
             client,
             attempts=how.attempts,

@@ -1,4 +1,4 @@
-"""Calls of an environment's methods: checked against the contract, and with deadlines."""
+"""Calls of an environment's methods: checked against the contract, and with time limits."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable
+from math import isinf
 from typing import Any, TypeVar
 
 from rlfactory_core.errors import BackendError, PluginError
-from rlfactory_core.protocols import Env
-from rlfactory_core.rollout.tool_env import OwnDeadlines, ToolEnv
-from rlfactory_core.types import StopReason
+from rlfactory_core.plugins.declared import declared
+from rlfactory_core.protocols import Env, EnvTraits
 from rlfactory_core.utils.aio import cancelled, end
 
 T = TypeVar("T")
@@ -19,71 +19,79 @@ CLOSE_S = 30.0  # for an environment to close, or to obey its cancellation
 _log = logging.getLogger(__name__)
 
 
-class EnvCalls:
-    """The methods of one environment, each of which raises as `ask_env` does.
+class TimedEnv:
+    """One environment with its time limits.
 
     Args:
-        seconds: that its start and each step may take before they raise `BackendError`. Not if it has `OwnDeadlines`;
-            a class made of `ToolEnv` with its own start or step has none, unless it names them.
+        seconds: time limit for ``start`` and for each ``step``; `EnvTraits.deadline_s` sets another.
     """
 
     def __init__(self, env: Env, seconds: float) -> None:
-        self._env, self.name = env, type(env).__name__
-        own = [getattr(type(env), name, None) for name in ("start", "step")] != [ToolEnv.start, ToolEnv.step]
-        told = OwnDeadlines in type(env).__bases__ if isinstance(env, ToolEnv) else isinstance(env, OwnDeadlines)
-        self._seconds = seconds if own and not told else None
-        self._overdue: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._stop: StopReason | None = None  # of the episode, once it is over
-        self._left_behind = False
+        self.env, self.name = env, type(env).__name__
+        own = declared(env, EnvTraits, f"The environment {self.name}").deadline_s
+        seconds = seconds if own is None else own
+        self._seconds = None if isinf(seconds) else seconds
+        self.overdue: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.left_behind = False
 
-    async def during(self, playing: Awaitable[StopReason]) -> StopReason:
-        """What ``playing`` returns, which makes the calls; then the environment is closed.
+    @property
+    def is_timed(self) -> bool:
+        """Whether its start and its steps have a time limit."""
+        return self._seconds is not None
+
+    async def watch(self, playing: Awaitable[None]) -> None:
+        """Await ``playing``, which makes all calls and closes the environment.
 
         All of this is in one task, since an environment may have to leave what it has entered in the same one. If a
         call ignores its cancellation, the task is left behind, and this raises `BackendError`.
         """
-        if self._seconds is None:
-            return await self._closed_after(playing)
-        task = asyncio.ensure_future(self._closed_after(playing))
+        task = asyncio.ensure_future(playing)
         try:
-            await asyncio.wait((task, self._overdue), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((task, self.overdue), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            grace_s = 0.0 if self._overdue.done() else 2 * CLOSE_S  # for a step, and to close
-            self._left_behind = not task.done() and not await cancelled(task, grace_s)
-            if self._left_behind:
+            grace_s = 0.0 if self.overdue.done() else 2 * CLOSE_S  # for a step, and to close
+            self.left_behind = not task.done() and not await cancelled(task, grace_s)
+            if self.left_behind:
                 _log.error("the environment %s ignores its cancellation and keeps running", self.name)
-        if not self._left_behind and not (self._overdue.done() and task.cancelled()):
-            return task.result()
-        if self._stop is None:
+        if self.left_behind or (self.overdue.done() and task.cancelled()):
             raise BackendError(f"{self.name} has not ended in time, and ignores its cancellation")
-        return self._stop  # it only does not close, which takes nothing from the episode
+        task.result()
 
-    async def _closed_after(self, playing: Awaitable[StopReason]) -> StopReason:
-        try:
-            self._stop = await playing
-        finally:
-            try:
-                if not self._left_behind:
-                    await self.call("close", object)
-            except (BackendError, TimeoutError) as error:
-                _log.warning("an environment did not close: %s", str(error) or type(error).__name__)
-        return self._stop
+    def limited(self, method: str) -> _Limit:
+        """Limits the time of one call; too late, it raises `BackendError`."""
+        return _Limit(self, method, CLOSE_S if method == "close" else self._seconds)
 
-    async def call(self, name: str, expected: type[T], *arguments: Any) -> T:
-        seconds = CLOSE_S if name == "close" else self._seconds
-        sure = asyncio.get_running_loop().call_later((seconds or 0.0) + CLOSE_S, end, self._overdue)
+    async def close(self) -> None:
+        """Close the environment, unless it was left behind; what it raises for want of a service is logged."""
+        if self.left_behind:
+            return
         try:
-            async with asyncio.timeout(seconds) as deadline:
-                found = await ask_env(self._env, name, expected, *arguments)
-        except TimeoutError as error:
-            if not deadline.expired():  # the environment's own
-                raise
-            raise BackendError(f"{self.name}.{name} has not ended after {seconds:g} s") from error
-        finally:
-            sure.cancel()
-        if self._left_behind:
+            async with self.limited("close"):
+                await ask_env(self.env, "close", object)
+        except (BackendError, TimeoutError) as error:
+            _log.warning("an environment did not close: %s", str(error) or type(error).__name__)
+
+
+class _Limit:
+    """The time limit of one call. A class, because a generator cannot be dropped while its call hangs for ever."""
+
+    def __init__(self, env: TimedEnv, method: str, seconds: float | None) -> None:
+        self._env, self._method, self._seconds = env, method, seconds
+        self._deadline = asyncio.timeout(seconds)
+        overdue_s = (seconds or 0.0) + CLOSE_S
+        self._overdue = asyncio.get_running_loop().call_later(overdue_s, end, env.overdue)
+
+    async def __aenter__(self) -> None:
+        await self._deadline.__aenter__()
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self._overdue.cancel()
+        try:
+            await self._deadline.__aexit__(kind, error, trace)
+        except TimeoutError as late:  # not the environment's own, which passes through
+            raise BackendError(f"{self._env.name}.{self._method} has not ended after {self._seconds:g} s") from late
+        if self._env.left_behind and error is None:
             raise asyncio.CancelledError
-        return found
 
 
 async def ask_env(env: Env, name: str, expected: type[T], *arguments: Any) -> T:
@@ -97,10 +105,10 @@ async def ask_env(env: Env, name: str, expected: type[T], *arguments: Any) -> T:
         raise PluginError(
             f"The environment is {env!r:.80}, which has no method {name}; expected async methods start, step and close."
         )
-    given = method(*arguments)
-    if not inspect.isawaitable(given):
+    awaitable = method(*arguments)
+    if not inspect.isawaitable(awaitable):
         raise PluginError(f"{type(env).__name__}.{name} is not async; write `async def {name}(…)`.")
-    value = await given
+    value = await awaitable
     if not isinstance(value, expected):
         raise PluginError(f"{type(env).__name__}.{name} returned {value!r:.80}; expected {expected.__name__}.")
     return value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.protocols import Env
@@ -50,11 +50,22 @@ class Episode:
     seed: int = 0
     history: History = KEEP
 
-    def sampling(self, turn: int, room: int, stop_token_ids: tuple[int, ...] = ()) -> SamplingParams:
+    def attempts(self, number: int) -> tuple[Episode, ...]:
+        """As many attempts, of which i has the seed ``derive_seed(seed, sample.id, i)`` and ``"<session>/<i>"``."""
+        return tuple(
+            replace(self, attempt=i, seed=derive_seed(self.seed, self.sample.id, i), session=f"{self.session}/{i}")
+            for i in range(number)
+        )
+
+    def sampling(
+        self, turn: int, room: int, stop_token_ids: tuple[int, ...] = (), seed: int | None = None
+    ) -> SamplingParams:
         """The parameters for a turn, with a seed derived from the episode's.
 
         Args:
             room: tokens left for the trajectory.
+            seed: in the place of the episode's.
         """
-        limit, seed = min(self.limits.max_turn_tokens, room), derive_seed(self.seed, turn)
+        seed = derive_seed(self.seed if seed is None else seed, turn)
+        limit = min(self.limits.max_turn_tokens, room)
         return SamplingParams(limit, self.temperature, self.top_p, stop_token_ids, seed)

@@ -1,37 +1,30 @@
 """The rollout loop: the model samples a turn, the turn is parsed, its calls are made, until the episode ends.
 
-All engines use it, so that the same sampled ids give the same trajectory. A `Speaker` asks the model for its turns: in
-tokens, which are never decoded and encoded again (`rollout`), or in messages (`chat_rollout`).
+All engines use it, so that the same sampled ids give the same trajectory.
 """
 
 from __future__ import annotations
 
 import inspect
-import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
 from rlfactory_core.algo.advantages import LARGEST_REWARD
-from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, PluginError
-from rlfactory_core.protocols import ChatFormat, Env, EnvStart, EnvStep, Sampler
-from rlfactory_core.rollout.env_calls import EnvCalls
+from rlfactory_core.protocols import Env, EnvStart, EnvStep, Model
+from rlfactory_core.rollout.env_calls import TimedEnv, ask_env
 from rlfactory_core.rollout.episode import Episode, RolloutLimits
-from rlfactory_core.rollout.speakers import MessageSpeaker, Speaker, TokenSpeaker
-from rlfactory_core.types import Fault, FaultKind, Group, Message, StopReason, ToolResult, ToolSpec, Trajectory, Turn
-from rlfactory_core.utils.aio import gather_all
-from rlfactory_core.utils.seeds import derive_seed
-
-_log = logging.getLogger(__name__)
+from rlfactory_core.rollout.transcript import Transcript
+from rlfactory_core.types import Fault, FaultKind, Message, StopReason, ToolResult, ToolSpec, Trajectory, Turn
 
 
-async def rollout(episode: Episode, chat: ChatFormat, sampler: Sampler) -> Trajectory:
-    """One attempt at a sample.
+async def rollout(episode: Episode, model: Model) -> Trajectory:
+    """One attempt at a sample; the environment is always closed, and the model's session released.
 
     If a token budget cuts a turn, the trajectory ends with ``LENGTH``; the turn's message is parsed, but its calls are
     not made. An observation after which no token fits ends it in the same way, and is not part of the ids. If a turn
@@ -39,60 +32,33 @@ async def rollout(episode: Episode, chat: ChatFormat, sampler: Sampler) -> Traje
     If the prompt fills ``max_tokens``, the trajectory has no turns, and an infra fault masks it. If
     ``episode.history`` changes what a later turn sees, that turn begins a row, and ``max_tokens`` holds for each row.
 
-    Args:
-        sampler: gets the same list of ids at each turn, longer each time; it must not keep or change it.
+    Turns of a model without ids can be scored and read, but not trained on. ``max_tokens`` is compared with its
+    server's token count of the last prompt and answer, so one observation may exceed it. If the server fails, the
+    trajectory ends with an infra fault, which masks it.
 
     Raises:
         ValueError: the sampler returned different numbers of ids and log-probs.
         PluginError: the environment does not keep the contract of `protocols.Env`.
         Exception: whatever the sampler or a custom environment raises.
     """
-    return await play_episode(episode, TokenSpeaker(episode, chat, sampler))
-
-
-async def chat_rollout(episode: Episode, client: ChatClient) -> Trajectory:
-    """One attempt at a sample in messages, for a model that only a server knows; it stops as `rollout` does.
-
-    Its turns have no token ids, so the trajectory can be scored and read, but not trained on. ``max_tokens`` is
-    compared with the server's token count of the last prompt and answer, so one observation may exceed it. If the
-    server reports no counts, only ``max_turn_tokens`` holds. If the client fails, the trajectory ends with an infra
-    fault, which masks it.
-    """
-    return await play_episode(episode, MessageSpeaker(episode, client))
-
-
-async def rollout_group(episode: Episode, attempts: int, play: Callable[[Episode], Awaitable[Trajectory]]) -> Group:
-    """Play all attempts at one sample concurrently.
-
-    Attempt i is the episode with the seed ``derive_seed(seed, sample.id, i)`` and the session ``"<session>/<i>"``. If
-    one raises, the others are cancelled and awaited.
-    """
-    sample, seed, session = episode.sample, episode.seed, episode.session
-    trajectories = await gather_all(
-        play(replace(episode, attempt=i, seed=derive_seed(seed, sample.id, i), session=f"{session}/{i}"))
-        for i in range(attempts)
-    )
-    return Group(sample, tuple(trajectories))
-
-
-async def play_episode(episode: Episode, speaker: Speaker) -> Trajectory:
-    """Play an episode with any speaker; the speaker and the environment are always closed once."""
-    started, played = time.perf_counter(), _Played()
+    started, played, transcript = time.perf_counter(), _Played(), Transcript(episode, model)
     async with AsyncExitStack() as closing:
         context = ToolContext(episode.session, episode.sample)
         closing.push_async_callback(context.end)
-        closing.push_async_callback(speaker.close)
+        closing.push_async_callback(transcript.close)
         try:
-            env = EnvCalls(_object(episode.make_env(episode.sample, context)), episode.limits.env_s)
-            stop = await env.during(_play(episode.limits, env, speaker, played))
+            env = TimedEnv(_checked_env(episode.make_env(episode.sample, context)), episode.limits.env_s)
+            playing = _play(episode.limits, env, transcript, played)
+            await (env.watch(playing) if env.is_timed else playing)
         except BackendError as error:
-            played.faults.append(Fault(FaultKind.INFRA, "env", str(error), 0))
-            stop = StopReason.FAULT
+            if played.stop is None:  # else the episode is complete; only `close` hangs
+                played.end(StopReason.FAULT, Fault(FaultKind.INFRA, "env", str(error), 0))
+    assert played.stop is not None
     return Trajectory(
         episode.sample,
         episode.attempt,
         tuple(played.turns),
-        stop,
+        played.stop,
         tuple(played.faults),
         seconds=time.perf_counter() - started,
         tools=played.tools,
@@ -108,56 +74,67 @@ class _Played:
     faults: list[Fault] = field(default_factory=list)
     tools: tuple[ToolSpec, ...] = ()
     info: dict[str, Any] = field(default_factory=dict)
+    stop: StopReason | None = None
+
+    def end(self, stop: StopReason, *faults: Fault) -> None:
+        self.stop = stop
+        self.faults += faults
+
+    def add(self, turn: Turn, step: EnvStep, tools_s: float, state: str) -> None:
+        """Take a turn, and the environment's step."""
+        self.turns.append(replace(turn, results=step.results, reward=step.reward, tools_s=tools_s, state=state))
+        self.faults += _faults(step, len(self.turns) - 1)
+        self.info.update(step.info)
 
 
-async def _play(limits: RolloutLimits, env: EnvCalls, speaker: Speaker, played: _Played) -> StopReason:
-    """Play until something ends the episode; returns what."""
-    turns, calls_left = played.turns, limits.max_tool_calls
-    start = await env.call("start", EnvStart)
-    played.tools, state = start.tools, start.state
-    played.info.update(start.info)
-    speaker.start(start)
-    for number in count():
-        try:
-            if number and (summary := await speaker.shorten(number)):
-                turns.append(summary)
-            turn = await speaker.say(number)
-        except BackendError as error:
-            played.faults.append(Fault(FaultKind.INFRA, "model", str(error), len(turns)))
-            return StopReason.FAULT
-        if turn is None:
-            played.faults += [] if turns else [limits.no_room()]
-            return StopReason.LENGTH
-        calls_left -= len(turn.message.tool_calls)
-        before = time.perf_counter()
-        step = await _step(env, turn, calls_left)
-        tools_s = time.perf_counter() - before
-        turns.append(replace(turn, results=step.results, reward=step.reward, tools_s=tools_s, state=state))
-        state = step.state
-        played.faults += _faults(step, len(turns) - 1)
-        played.info.update(step.info)
-        if step.stop is not None:
-            return step.stop
-        if number + 1 >= limits.max_turns:
-            return StopReason.MAX_TURNS
-        speaker.hear(step.messages)
-    raise AssertionError  # the count never ends
-
-
-async def _step(env: EnvCalls, turn: Turn, calls_left: int) -> EnvStep:
-    """The environment's step, or the end if a budget has run out."""
-    if turn.finish == "length":
-        return EnvStep(stop=StopReason.LENGTH)
-    if calls_left < 0:
-        return EnvStep(stop=StopReason.TOOL_BUDGET)
+async def _play(limits: RolloutLimits, env: TimedEnv, transcript: Transcript, played: _Played) -> None:
+    """Play until something ends the episode, and close the environment."""
     try:
-        step = await env.call("step", EnvStep, turn.message)
-    except BackendError as error:
-        failed = ToolResult("", "env", "", FaultKind.INFRA, reason=str(error))
-        return EnvStep(stop=StopReason.FAULT, results=(failed,))
+        async with env.limited("start"):
+            start = await ask_env(env.env, "start", EnvStart)
+        played.tools, state, calls_left = start.tools, start.state, limits.max_tool_calls
+        played.info.update(start.info)
+        transcript.begin(start)
+        for number in count():
+            try:
+                if number and (summary := await transcript.revise(number)):
+                    played.turns.append(summary)
+                turn = await transcript.turn(number)
+            except BackendError as error:
+                played.end(StopReason.FAULT, Fault(FaultKind.INFRA, "model", str(error), len(played.turns)))
+                return
+            if turn is None:
+                played.end(StopReason.LENGTH, *([] if played.turns else [limits.no_room()]))
+                return
+            calls_left -= len(turn.message.tool_calls)
+            before = time.perf_counter()
+            if turn.finish == "length":
+                step = EnvStep(stop=StopReason.LENGTH)
+            elif calls_left < 0:
+                step = EnvStep(stop=StopReason.TOOL_BUDGET)
+            else:
+                try:
+                    async with env.limited("step"):
+                        step = await ask_env(env.env, "step", EnvStep, turn.message)
+                except BackendError as error:
+                    failed = ToolResult("", "env", "", FaultKind.INFRA, reason=str(error))
+                    step = EnvStep(stop=StopReason.FAULT, results=(failed,))
+                _check_step(step, env.name)
+            played.add(turn, step, time.perf_counter() - before, state)
+            state = step.state
+            stop = step.stop or (StopReason.MAX_TURNS if number + 1 >= limits.max_turns else None)
+            if stop is not None:
+                played.end(stop)
+                return
+            transcript.observe(step.messages)
+    finally:
+        await env.close()
+
+
+def _check_step(step: EnvStep, name: str) -> None:
+    """Raises a `PluginError` if a step does not keep the contract."""
     if wrong := _wrong(step):
-        raise PluginError(f"{env.name}.step returned an EnvStep with {wrong}.")
-    return step
+        raise PluginError(f"{name}.step returned an EnvStep with {wrong}.")
 
 
 def _wrong(step: Any) -> str:
@@ -184,8 +161,8 @@ def _is_finite(reward: Any) -> bool:
         return False
 
 
-def _object(env: Any) -> Env:
-    """What `make_env` gave, which an author may have written otherwise than the contract says."""
+def _checked_env(env: Any) -> Env:
+    """What `make_env` returned, which an author may have written otherwise than the contract says."""
     if inspect.iscoroutine(env):
         env.close()
         raise PluginError("make_env is async; write it with `def`, and wait in the environment's `start`.")

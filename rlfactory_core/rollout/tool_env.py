@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.protocols import EnvStart, EnvStep, ToolManager
@@ -15,11 +16,7 @@ def has_answer_tag(content: str) -> bool:
     return ANSWER_CLOSE in content.partition(ANSWER_OPEN)[2]
 
 
-class OwnDeadlines:
-    """A base of environments whose start and steps end by themselves, so ``rollout.env_deadline_s`` is not theirs."""
-
-
-class ToolEnv(OwnDeadlines):
+class ToolEnv:
     """Makes the calls of each turn with the tool manager; a turn without calls ends the episode.
 
     An infra fault ends it, too, because it masks the trajectory. The rollout limits the number of calls.
@@ -41,6 +38,12 @@ class ToolEnv(OwnDeadlines):
         self._manager = manager
         self._context = context
         self._final_answer = final_answer
+
+    @property
+    def deadline_s(self) -> float | None:
+        """See `protocols.EnvTraits`: each tool has a time limit. A subclass's own start or step has the run's limit."""
+        is_own = type(self).start is not ToolEnv.start or type(self).step is not ToolEnv.step
+        return None if is_own else inf
 
     async def start(self) -> EnvStart:
         return EnvStart(self._sample.messages, self._manager.specs)

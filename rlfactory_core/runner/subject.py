@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.config.loading import merge
 from rlfactory_core.errors import CheckpointError
 from rlfactory_core.plugins.registry import Registry

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rlfactory_core.gateway.models import GatewayModel
 from rlfactory_core.gateway.settings import AgentConfig
 from rlfactory_core.plugins.discovery import separate_plugin
 from rlfactory_core.plugins.lazy import Lazy
+from rlfactory_core.protocols import Model
 from rlfactory_core.rollout import Episode
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.types import Trajectory
@@ -37,7 +37,7 @@ class AgentPlayer(Protocol):
     async def close(self) -> None:
         """End what is left of the agents, and the gateway; it may be called before `open`, and repeatedly."""
 
-    async def play(self, episode: Episode, model: GatewayModel) -> Trajectory:
+    async def play(self, episode: Episode, model: Model) -> Trajectory:
         """One attempt, not scored."""
 
 

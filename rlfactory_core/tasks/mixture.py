@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.context import RunContext
 from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import ChatFormat, PoolRequest, Sampler, ToolManager
+from rlfactory_core.protocols import ChatFormat, Model, PoolRequest, ToolManager
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.layer import GroupScoring, RewardLayer
 from rlfactory_core.rollout import Episode
@@ -180,11 +179,8 @@ class MixedRuntime(TaskRuntime):
         for name, member in self._members.items():
             member.check([sample for sample in samples if sample.task == name])
 
-    async def rollout(self, episode: Episode, chat: ChatFormat, sampler: Sampler) -> Trajectory:
-        return await self.of(episode.sample).rollout(episode, chat, sampler)
-
-    async def chat_rollout(self, episode: Episode, client: ChatClient) -> Trajectory:
-        return await self.of(episode.sample).chat_rollout(episode, client)
+    async def rollout(self, episode: Episode, model: Model, scoring: GroupScoring | None = None) -> Trajectory:
+        return await self.of(episode.sample).rollout(episode, model, scoring)
 
     def episode(
         self, sample: Sample, temperature: float, seed: int, session: str, manager: ToolManager | None

@@ -5,21 +5,19 @@ Every engine uses it in each of its worker processes, so that trajectories do no
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from rlfactory_core.chat.select import configured_format
-from rlfactory_core.clients.base import ChatClient
 from rlfactory_core.context import RunContext
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.gateway.models import ClientModel, TokenModel
-from rlfactory_core.protocols import ChatFormat, Sampler, Tool, ToolManager
+from rlfactory_core.protocols import ChatFormat, Model, Sampler, Tool, ToolManager
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout, rollout, rollout_group
+from rlfactory_core.rewards.layer import GroupScoring
+from rlfactory_core.rollout import Episode, RepeatingModel, RolloutLimits, TokenModel, rollout
 from rlfactory_core.rollout.history import History
-from rlfactory_core.rollout.retrying import retried
-from rlfactory_core.rollout.speakers import prompt_ids
+from rlfactory_core.rollout.transcript import prompt_ids
 from rlfactory_core.tasks.agents import make_agents
 from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.tasks.scorers import ServedModel
@@ -28,7 +26,8 @@ from rlfactory_core.tools.limits import only_about
 from rlfactory_core.tools.offered import check_names, offered_tools
 from rlfactory_core.tools.servers import server_tools
 from rlfactory_core.tools.sources import OpenTools
-from rlfactory_core.types import Group, Sample, ToolSpec, Trajectory
+from rlfactory_core.types import PROMPT, FaultKind, Group, Sample, ToolSpec, Trajectory
+from rlfactory_core.utils.aio import gather_all
 
 
 class TaskResources:
@@ -189,10 +188,14 @@ class TaskRuntime:
         """The manager of a control's tools and those of the configuration."""
         return self._resources.manager(name)
 
+    def model(self, sampler: Sampler) -> TokenModel:
+        """The sampler with the runtime's chat format."""
+        return TokenModel(self.chat, sampler)
+
     async def play(
         self,
         sample: Sample,
-        sampler: Sampler,
+        model: Model,
         *,
         attempts: int,
         temperature: float,
@@ -200,18 +203,21 @@ class TaskRuntime:
         session: str,
         manager: ToolManager | None = None,
     ) -> Group:
-        """Roll out and score all attempts at a sample, concurrently; the sampler sees ``session/0``, ``session/1``, …
+        """Roll out all attempts at a sample concurrently, and score each as soon as it has ended.
 
         Args:
+            model: it sees the sessions ``session/0``, ``session/1``, …
             manager: replaces the task's own tools.
         """
         episode = self.episode(sample, temperature, seed, session, manager)
-        return await self._play_group(episode, attempts, lambda each: self.rollout(each, self.chat, sampler))
+        scoring = self.rewards.scoring(sample, attempts)
+        played = await gather_all(self.rollout(each, model, scoring) for each in episode.attempts(attempts))
+        return Group(sample, tuple(played))
 
     async def play_one(
         self,
         sample: Sample,
-        sampler: Sampler,
+        model: Model,
         *,
         attempt: int,
         temperature: float,
@@ -225,53 +231,30 @@ class TaskRuntime:
         ``"<session of play>/<i>"``.
         """
         episode = replace(self.episode(sample, temperature, seed, session, manager), attempt=attempt)
-        return await self.rewards.score_trajectory(await self.rollout(episode, self.chat, sampler))
+        return await self.rewards.score_trajectory(await self.rollout(episode, model))
 
-    async def play_chat(
-        self,
-        sample: Sample,
-        client: ChatClient,
-        *,
-        attempts: int,
-        temperature: float,
-        seed: int,
-        session: str,
-        manager: ToolManager | None = None,
-    ) -> Group:
-        """As `play`, but in messages, for a model behind a server; it needs no tokenizer."""
-        episode = self.episode(sample, temperature, seed, session, manager)
-        return await self._play_group(episode, attempts, lambda each: self.chat_rollout(each, client))
+    async def rollout(self, episode: Episode, model: Model, scoring: GroupScoring | None = None) -> Trajectory:
+        """Roll out one attempt, by the task's environment or by an agent of the user's own.
 
-    async def rollout(self, episode: Episode, chat: ChatFormat, sampler: Sampler) -> Trajectory:
-        """Roll out one attempt, not scored, by the task's environment or by an agent of the user's own.
+        An attempt of a model in tokens that an infra fault spoils is played again, at most ``rollout.retries`` times:
+        to leave it out would select the attempts that did not meet the fault. With ``rollout.deterministic`` it is not.
 
-        An attempt that an infra fault spoils is played again, at most ``rollout.retries`` times: to leave it out would
-        select the attempts that did not meet the fault. With ``rollout.deterministic`` it is not.
+        Args:
+            scoring: of the attempt's group; None: the attempt is not scored.
         """
-
-        def play(sampler: Sampler) -> Awaitable[Trajectory]:
-            model = TokenModel(chat, sampler)
-            return self.agents.play(episode, model) if self.agents else rollout(episode, chat, sampler)
-
+        play = self.agents.play if self.agents is not None else rollout
         config = self.config.rollout
-        return await retried(play, sampler, 0 if config.deterministic else config.retries)
-
-    async def chat_rollout(self, episode: Episode, client: ChatClient) -> Trajectory:
-        """As `rollout`, but in messages, for a model behind a server."""
-        if self.agents is not None:
-            return await self.agents.play(episode, ClientModel(client))
-        return await chat_rollout(episode, client)
-
-    async def _play_group(
-        self, episode: Episode, attempts: int, play: Callable[[Episode], Awaitable[Trajectory]]
-    ) -> Group:
-        """Score each attempt as soon as it has ended, while others go on."""
-        scoring = self.rewards.scoring(episode.sample, attempts)
-
-        async def play_and_score(each: Episode) -> Trajectory:
-            return await scoring.score(each.attempt, await play(each))
-
-        return await rollout_group(episode, attempts, play_and_score)
+        if config.deterministic or model.chat is None or not config.retries:
+            trajectory = await play(episode, model)
+        else:
+            repeating = RepeatingModel(model)
+            trajectory = await play(episode, repeating)
+            for _ in range(config.retries):
+                if not any(fault.kind is FaultKind.INFRA and fault.source != PROMPT for fault in trajectory.faults):
+                    break
+                repeating.repeat()
+                trajectory = await play(episode, repeating)
+        return trajectory if scoring is None else await scoring.score(episode.attempt, trajectory)
 
     def episode(
         self, sample: Sample, temperature: float, seed: int, session: str, manager: ToolManager | None

@@ -11,14 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlfactory_core.algo.masking import masking_text, too_many
-from rlfactory_core.clients.base import Completion
+from rlfactory_core.clients import ServerModel
 from rlfactory_core.config.loading import merge
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import PluginError
-from rlfactory_core.gateway.models import ClientModel, Sampled
 from rlfactory_core.gateway.settings import AgentConfig
-from rlfactory_core.protocols import Env, ToolManager
-from rlfactory_core.rollout import Episode, RolloutLimits, chat_rollout
+from rlfactory_core.protocols import Env, Request, Sampled, ToolManager
+from rlfactory_core.rollout import Episode, RolloutLimits, rollout
 from rlfactory_core.rollout.settings import RolloutConfig
 from rlfactory_core.settings import validate_section
 from rlfactory_core.tasks.agents import make_agents
@@ -28,7 +27,7 @@ from rlfactory_core.tiny import Demonstration, calls_text
 from rlfactory_core.tools.manager import DefaultToolManager
 from rlfactory_core.tools.servers import Servers, server_tools
 from rlfactory_core.tools.sources import OpenTools
-from rlfactory_core.types import FaultKind, Message, Sample, SamplingParams, StopReason, ToolSpec, Trajectory
+from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolSpec, Trajectory
 from rlfactory_core.utils.aio import gather_all
 
 EPISODES = 512  # at most
@@ -115,39 +114,24 @@ def _demonstrated(task: Task, sample: Sample, messages: Sequence[Message]) -> Me
         raise PluginError(f"{place}: {type(error).__name__}: {error} ({raised_at(error)}).") from error
 
 
-class _Demonstrator(ClientModel):
-    """Answers by `Task.demonstrate`, an environment as a chat client and an agent as a model; keeps what it has shown.
+class _Demonstrator(ServerModel):
+    """Answers by `Task.demonstrate`; keeps the conversations that it has shown, by their session.
 
-    The conversations are kept by the row of the agent; an environment has one row.
+    An environment has one session, an agent one for each row.
     """
 
     def __init__(self, task: Task, sample: Sample) -> None:
-        super().__init__(self)
         self._task, self._sample = task, sample
         self.shown: dict[str, Played] = {}
 
-    async def complete(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams
-    ) -> Completion:
-        return Completion(self._say(messages, tools, ""))
-
-    async def sample(
-        self,
-        ids: Sequence[int],
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        params: SamplingParams,
-        session: str,
-    ) -> Sampled:
-        return Sampled(self._say(messages, tools, session), "stop")
-
-    def _say(self, messages: Sequence[Message], tools: Sequence[ToolSpec], row: str) -> Message:
-        said = _demonstrated(self._task, self._sample, messages)
-        calls = (replace(call, id=f"call_{number}") for number, call in enumerate(said.tool_calls))
-        said = replace(said, tool_calls=tuple(calls))  # the task need not give its calls different ids
-        prompt = self.shown[row].prompt if row in self.shown else len(messages)
-        self.shown[row] = Played((*messages, said), prompt, tuple(tools))
-        return said
+    async def answer(self, request: Request) -> Sampled:
+        turn = _demonstrated(self._task, self._sample, request.messages)
+        calls = (replace(call, id=f"call_{number}") for number, call in enumerate(turn.tool_calls))
+        turn = replace(turn, tool_calls=tuple(calls))  # the task need not give its calls different ids
+        session, prompt = request.session, len(request.messages)
+        prompt = self.shown[session].prompt if session in self.shown else prompt
+        self.shown[session] = Played((*request.messages, turn), prompt, tuple(request.tools))
+        return Sampled(turn)
 
 
 def chosen_samples(task: Task) -> list[Sample]:
@@ -189,7 +173,7 @@ async def _stage(
             limits = RolloutLimits.of(config)
             episode = Episode(sample, lambda sample, context: made(sample, manager, context), limits, name)
             model = _Demonstrator(task, sample)
-            played = await (agents.play(episode, model) if agents else chat_rollout(episode, model))
+            played = await (agents.play if agents else rollout)(episode, model)
             return played, list(model.shown.values())
 
         yield task, show

@@ -9,26 +9,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
 
 from rlfactory_core.context import ToolContext
-from rlfactory_core.protocols import Env, EnvStart, EnvStep
-from rlfactory_core.rollout import Episode
-from rlfactory_core.rollout.env_calls import ask_env
+from rlfactory_core.protocols import Env, EnvStart, EnvStep, Model, Request, Sampled
+from rlfactory_core.rollout import ask_env
 from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.types import Message, Sample, Trajectory
 
-Order = TypeVar("Order")  # with which the caller lets the model answer
-Answer = TypeVar("Answer")  # `SampledTokens` of an engine, `Completion` of a server
+Reply = Callable[[Request], Awaitable[Sampled | None]]
+"""Answers a request in the model's place, or lets the model answer; as `protocols.Model.answer`."""
 
 
-class StepwiseEpisode(Generic[Order, Answer]):
-    """Call `begin` first, then `step` for each turn, and `close` last.
+class StepwiseEpisode:
+    """Call `begin` first, then `step` for each turn, and `close` last. The rollout asks it as its model.
 
     Args:
         runtime: the open task.
         session: a name that no other episode of the runtime has.
-        rollout: the runtime's rollout, with a model that gets each of its answers from `answer`.
+        model: has the chat format of the answers.
         kept: the answers to the first turns, which are not asked for again.
         scored: whether the trajectory is scored.
     """
@@ -38,19 +36,20 @@ class StepwiseEpisode(Generic[Order, Answer]):
         runtime: TaskRuntime,
         sample: Sample,
         session: str,
-        rollout: Callable[[Episode, StepwiseEpisode[Order, Answer]], Awaitable[Trajectory]],
-        kept: Sequence[Answer] = (),
+        model: Model,
+        kept: Sequence[Sampled] = (),
         *,
         scored: bool = True,
     ) -> None:
         self.runtime, self.sample = runtime, sample
-        self.answers: list[Answer] = []  # one for each turn so far
+        self.chat, self.release = model.chat, model.release
+        self.answers: list[Sampled] = []  # one for each turn so far
         self.env: WatchedEnv | None = None  # None: not yet made, or an agent of the user's own plays
         self.trajectory: Trajectory | None = None  # once the episode has ended
-        self._session, self._rollout, self._scored = session, rollout, scored
+        self._session, self._scored = session, scored
         self._kept = list(kept)
-        self._orders: asyncio.Queue[Order] = asyncio.Queue()
-        self._waiting = 0  # unanswered questions; an agent can ask several at once
+        self._replies: asyncio.Queue[Reply] = asyncio.Queue()
+        self._waiting = 0  # unanswered requests; an agent can send several at once
         self._changed = asyncio.Event()
         self._playing: asyncio.Task[Trajectory] | None = None
 
@@ -59,22 +58,22 @@ class StepwiseEpisode(Generic[Order, Answer]):
         self._playing = asyncio.create_task(self._play())
         await self._settled(0)
 
-    async def step(self, order: Order) -> None:
-        """Let the model answer one question, and play on until it is asked the next one, or the episode has ended."""
+    async def step(self, reply: Reply) -> None:
+        """Answer one request by ``reply``, and play on until it is asked the next one, or the episode has ended."""
         before = len(self.answers)
-        self._orders.put_nowait(order)
+        self._replies.put_nowait(reply)
         await self._settled(before + 1)
 
-    async def answer(self, reply: Callable[[Order], Awaitable[Answer | None]]) -> Answer | None:
-        """An answer of the model, for the model that ``rollout`` uses: a kept one, or the reply to the next order."""
+    async def answer(self, request: Request) -> Sampled | None:
+        """See `protocols.Model`: a kept answer, or what the next reply gives."""
         if self._kept:
-            found: Answer | None = self._kept.pop(0)
+            found: Sampled | None = self._kept.pop(0)
         else:
             self._waiting += 1
             self._changed.set()
-            order = await self._orders.get()
+            reply = await self._replies.get()
             self._waiting -= 1
-            found = await reply(order)
+            found = await reply(request)
         if found is not None:
             self.answers.append(found)
         self._changed.set()
@@ -95,7 +94,7 @@ class StepwiseEpisode(Generic[Order, Answer]):
             self.env = WatchedEnv(make_env(sample, context))
             return self.env
 
-        played = await self._rollout(replace(episode, make_env=watched), self)
+        played = await self.runtime.rollout(replace(episode, make_env=watched), self)
         return await self.runtime.rewards.score_trajectory(played) if self._scored else played
 
     async def _settled(self, answers: int) -> None:

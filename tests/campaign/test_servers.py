@@ -11,9 +11,9 @@ import pytest
 from campaign_runs import trials
 from faulty_openai import Act, Connection, completion, dripped, dropped, hung, refused, said, sent, serve_faults, torn
 
-from rlfactory_core.clients.base import Completion
-from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.errors import BackendError, UsageError
+from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.types import Message, SamplingParams
 
 pytestmark = pytest.mark.slow
@@ -130,11 +130,11 @@ ANSWERS: dict[str, Act] = {
 LATE = {"hangs", "drips", "429, long", "endless header", "too long"}
 
 
-async def ask(url: str, *, deadline_s: float) -> Completion | str | None:
+async def ask(url: str, *, deadline_s: float) -> Sampled | str | None:
     client = OpenAIClient(url, "toy", retries=1, backoff_s=(0.001, 0.002), deadline_s=deadline_s)
     try:
         await client.open()
-        return await client.complete(ASK, [], SamplingParams(50))
+        return await client.answer(Request(ASK, [], SamplingParams(50)))
     except (BackendError, UsageError) as error:
         return str(error)
     finally:
@@ -151,7 +151,7 @@ def test_an_answer_is_a_completion_or_an_error_with_the_servers_address(name: st
             assert len(found) < 2_000
         server.then = said("Him.")
         again = asyncio.run(ask(server.url, deadline_s=60.0))
-    assert isinstance(again, Completion)
+    assert isinstance(again, Sampled)
     assert again.message.content == "Him."
 
 

@@ -188,7 +188,7 @@ def play_all(hotpot: Hotpot, *, control: str = "") -> list[Group]:
             manager = runtime.control_manager(control) if control else None
             options = {"attempts": 1, "temperature": 0.0, "seed": 0, "manager": manager}
             return [
-                await runtime.play(sample, oracle, session=str(index), **options)  # type: ignore[arg-type]
+                await runtime.play(sample, runtime.model(oracle), session=str(index), **options)  # type: ignore[arg-type]
                 for index, sample in enumerate(samples)
             ]
 

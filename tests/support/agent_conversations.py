@@ -10,8 +10,7 @@ from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.exchange import ModelAnswer
 from rlfactory_agents.protocols.chat_completions import ChatCompletions
 
-from rlfactory_core.gateway.models import TokenModel
-from rlfactory_core.rollout import RolloutLimits
+from rlfactory_core.rollout import RolloutLimits, TokenModel
 
 
 class Asked:

@@ -9,8 +9,7 @@ from conversations import CHAT, LIMITS, RecordingSampler, episode
 from rlfactory_agents.play import play_agent
 from rlfactory_agents.server import Gateway
 
-from rlfactory_core.gateway.models import TokenModel
-from rlfactory_core.rollout import RolloutLimits
+from rlfactory_core.rollout import RolloutLimits, TokenModel
 from rlfactory_core.types import Message, Sample, Trajectory
 
 LONG_S = 60.0

@@ -13,7 +13,7 @@ from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.server import Gateway
 
 from rlfactory_core.gateway import Endpoint
-from rlfactory_core.gateway.models import TokenModel
+from rlfactory_core.rollout import TokenModel
 
 CHAT_PATH, RESPONSES_PATH, MESSAGES_PATH = "/chat/completions", "/responses", "/messages"
 THOUGHT_CALL = f"<think>\nhm\n</think>\n\nLet me look. {calling(query='é')}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from rlfactory_core.clients.base import Completion
-from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.clients import OpenAIClient
+from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.types import Message, SamplingParams, ToolSpec
 
 LOOK = ToolSpec("look", "Look.", {"type": "object", "properties": {"where": {"type": "string"}}})
@@ -18,12 +18,12 @@ def client(url: str, model: str | None = None, **options: Any) -> OpenAIClient:
     return OpenAIClient(url, model, **{"backoff_s": (0.001, 0.002), **options})
 
 
-async def ask(openai: OpenAIClient, *messages: Message, params: SamplingParams = PARAMS) -> Completion | None:
-    return await openai.complete(messages or ASK, [LOOK], params)
+async def ask(openai: OpenAIClient, *messages: Message, params: SamplingParams = PARAMS) -> Sampled | None:
+    return await openai.answer(Request(messages or ASK, [LOOK], params))
 
 
-def talk(openai: OpenAIClient, *messages: Message) -> Completion | None:
-    async def run() -> Completion | None:
+def talk(openai: OpenAIClient, *messages: Message) -> Sampled | None:
+    async def run() -> Sampled | None:
         await openai.open([LOOK])
         try:
             return await ask(openai, *messages)

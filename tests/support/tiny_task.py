@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from rlfactory_core import Message, Sample, Score, Section, Task, ToolContext, Trajectory, hookimpl, tool
-from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.errors import ToolUnavailableError
-from rlfactory_core.protocols import Env, EnvStep, PoolRequest, ToolManager
+from rlfactory_core.protocols import Env, EnvStep, PoolRequest, Request, ToolManager
 from rlfactory_core.rewards.scorers import last_answer
 from rlfactory_core.rollout import ToolEnv
 from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
@@ -206,7 +206,7 @@ class Asked:
     async def score(self, trajectory: Trajectory) -> Score:
         asked = Message("user", f"{trajectory.sample.answer}: {last_answer(trajectory)}")
         form = {"type": "json_schema", "json_schema": {"name": "digit", "schema": self.DIGIT}}
-        said = await self._clients[0].complete([asked], (), SamplingParams(64, 0.0), {"response_format": form})
+        said = await self._clients[0].answer(Request([asked], (), SamplingParams(64, 0.0)), {"response_format": form})
         assert said is not None
         return Score(json.loads(said.message.content)["digit"] / 10)
 

@@ -12,7 +12,7 @@ from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE, Qwen3Format
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.chat.unwritten import unwritten
 from rlfactory_core.errors import ChatFormatError
-from rlfactory_core.rollout.speakers import prompt_ids
+from rlfactory_core.rollout.transcript import prompt_ids
 from rlfactory_core.types import Message, Sample, ToolSpec
 
 transformers = pytest.importorskip("transformers")

@@ -10,7 +10,7 @@ from chat_families import TEMPLATES, call, make_format
 
 from rlfactory_core.chat.proof import appended
 from rlfactory_core.context import ToolContext
-from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout
+from rlfactory_core.rollout import Episode, RolloutLimits, TokenModel, ToolEnv, rollout
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import FaultKind, Message, Sample, SampledTokens, SamplingParams, StopReason
 
@@ -70,7 +70,7 @@ def test_a_rollout_with_a_good_and_a_spoilt_call(name: str, template_name: str) 
     def env(sample: Sample, context: ToolContext) -> ToolEnv:
         return ToolEnv(sample, DefaultToolManager([look]), context)
 
-    played = asyncio.run(rollout(Episode(SAMPLE, env, LIMITS, "x"), chat, Saying(texts)))
+    played = asyncio.run(rollout(Episode(SAMPLE, env, LIMITS, "x"), TokenModel(chat, Saying(texts))))
     first, second, third = played.turns
     assert played.stop is StopReason.FINAL_ANSWER
     assert [turn.sampled_ids for turn in played.turns] == texts

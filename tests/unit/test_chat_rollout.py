@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 
-from rlfactory_core.clients.base import Completion
+from rlfactory_core.clients import ServerModel
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError
-from rlfactory_core.protocols import EnvStart, EnvStep
+from rlfactory_core.protocols import EnvStart, EnvStep, Request, Sampled
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, chat_rollout, rollout, rollout_group
+from rlfactory_core.rollout import Episode, RolloutLimits, TokenModel, ToolEnv, rollout
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
     FaultKind,
@@ -28,6 +28,7 @@ from rlfactory_core.types import (
     ToolSpec,
     Trajectory,
 )
+from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed
 
 SAMPLE = Sample("s", "Who?")
@@ -39,25 +40,23 @@ async def look(where: str) -> str:
     return f"nothing {where}"
 
 
-class Scripted:
-    """A `ChatClient` that says these, and remembers what it was asked."""
+class Scripted(ServerModel):
+    """A model that says these, and remembers what it was asked."""
 
-    def __init__(self, *script: Message | Completion | Exception | None) -> None:
+    def __init__(self, *script: Message | Sampled | Exception | None) -> None:
         self.script = list(script)
         self.heard: list[tuple[Message, ...]] = []
         self.params: list[SamplingParams] = []
         self.tools: Sequence[ToolSpec] = ()
 
-    async def complete(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams
-    ) -> Completion | None:
-        self.heard.append(tuple(messages))
-        self.params.append(params)
-        self.tools = tools
+    async def answer(self, request: Request) -> Sampled | None:
+        self.heard.append(tuple(request.messages))
+        self.params.append(request.params)
+        self.tools = request.tools
         said = self.script.pop(0)
         if isinstance(said, Exception):
             raise said
-        return Completion(said, "stop", 100 * len(messages), 10) if isinstance(said, Message) else said
+        return Sampled(said, "stop", 100 * len(request.messages), 10) if isinstance(said, Message) else said
 
 
 def calling(*places: str) -> Message:
@@ -76,7 +75,7 @@ def tools_env(sample: Sample, context: ToolContext) -> ToolEnv:
 
 def play(client: Scripted, **limits: Any) -> Trajectory:
     episode = Episode(SAMPLE, tools_env, replace(LIMITS, **limits), "x", attempt=3, temperature=0.5, seed=5)
-    return asyncio.run(chat_rollout(episode, client))
+    return asyncio.run(rollout(episode, client))
 
 
 def test_a_whole_conversation() -> None:
@@ -102,7 +101,7 @@ def test_the_same_words_give_the_same_trajectory_as_in_tokens() -> None:
     texts = ['<tool_call>{"name": "look", "arguments": {"where": "left"}}</tool_call>', "<answer>him</answer>"]
     said = [chat.parse(chat.encode(text)) for text in texts]
     episode = Episode(SAMPLE, tools_env, LIMITS, "x", attempt=3)
-    in_tokens = asyncio.run(rollout(episode, chat, ScriptedSampler(texts, chat)))
+    in_tokens = asyncio.run(rollout(episode, TokenModel(chat, ScriptedSampler(texts, chat))))
     in_messages = play(Scripted(*said))
 
     def told(trajectory: Trajectory) -> Any:
@@ -118,7 +117,7 @@ def test_the_same_words_give_the_same_trajectory_as_in_tokens() -> None:
         ([Message("assistant", "I give up")], {}, StopReason.NO_TOOL_CALL, 1),
         ([calling("left")] * 2, {"max_turns": 2}, StopReason.MAX_TURNS, 2),
         ([calling("left", "right")], {"max_tool_calls": 1}, StopReason.TOOL_BUDGET, 1),
-        ([Completion(calling("left"), "length")], {}, StopReason.LENGTH, 1),
+        ([Sampled(calling("left"), "length")], {}, StopReason.LENGTH, 1),
         ([calling("left"), None], {}, StopReason.LENGTH, 1),
         ([calling("left")] * 2, {"max_tokens": 310}, StopReason.LENGTH, 2),  # 100 and 10, then 300 and 10
     ],
@@ -163,7 +162,7 @@ class Unready:
 def test_an_environment_whose_service_fails_masks_the_trajectory(where: str, turns: int) -> None:
     env = Unready(where)
     episode = Episode(SAMPLE, lambda sample, context: env, LIMITS, "s")
-    trajectory = asyncio.run(chat_rollout(episode, Scripted(ANSWER)))
+    trajectory = asyncio.run(rollout(episode, Scripted(ANSWER)))
     assert (trajectory.stop, trajectory.masked, len(trajectory.turns)) == (StopReason.FAULT, True, turns)
     (fault,) = trajectory.faults
     assert (fault.kind, fault.source, fault.message, fault.turn) == (FaultKind.INFRA, "env", "not there", 0)
@@ -173,9 +172,13 @@ def test_an_environment_whose_service_fails_masks_the_trajectory(where: str, tur
 def test_a_group_has_its_own_seeds() -> None:
     client = Scripted(ANSWER, ANSWER, BackendError("gone"))
     episode = Episode(SAMPLE, tools_env, LIMITS, "g", seed=1)
-    group = asyncio.run(rollout_group(episode, 3, lambda each: chat_rollout(each, client)))
-    assert [trajectory.attempt for trajectory in group.trajectories] == [0, 1, 2]
-    assert [trajectory.masked for trajectory in group.trajectories] == [False, False, True]
+
+    async def run() -> list[Trajectory]:
+        return await gather_all(rollout(each, client) for each in episode.attempts(3))
+
+    played = asyncio.run(run())
+    assert [trajectory.attempt for trajectory in played] == [0, 1, 2]
+    assert [trajectory.masked for trajectory in played] == [False, False, True]
     assert [params.seed for params in client.params] == [derive_seed(derive_seed(1, "s", i), 0) for i in range(3)]
 
 

@@ -15,7 +15,7 @@ from rlfactory_core import context
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import EnvStart
-from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout
+from rlfactory_core.rollout import Episode, RolloutLimits, TokenModel, ToolEnv, rollout
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import Sample, Trajectory
 from rlfactory_core.utils import aio
@@ -282,7 +282,7 @@ def play(log: list[str], script: list[str], env: type[ToolEnv] = ToolEnv) -> Cor
 
     sample = Sample("s", "?", metadata={"log": log})
     limits = RolloutLimits(max_turns=4, max_tool_calls=4, max_turn_tokens=200, max_tokens=2000)
-    return rollout(Episode(sample, make_env, limits, "x"), chat, ScriptedSampler(script, chat))
+    return rollout(Episode(sample, make_env, limits, "x"), TokenModel(chat, ScriptedSampler(script, chat)))
 
 
 def test_a_trajectory_lets_go_when_it_is_over() -> None:

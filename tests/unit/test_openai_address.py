@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from fake_openai import said, scripted, serve
 
-from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.errors import UsageError
 from rlfactory_core.utils.display import without_credentials
 

@@ -13,9 +13,9 @@ import pytest
 from asked_client import ASK, LOOK, PARAMS, ask, client, talk
 from fake_openai import Reply, error, said, scripted, serve
 
-from rlfactory_core.clients.base import Completion
-from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.errors import BackendError, UsageError
+from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.types import Message, ToolCall
 
 
@@ -29,7 +29,7 @@ def test_a_question_as_it_is_sent_and_its_answer() -> None:
     with serve(scripted(said("Him.", reasoning_content=" I think. "))) as server:
         openai = client(server.url)
         found = talk(openai)
-    assert found == Completion(Message("assistant", "Him.", reasoning="I think."), "stop", 100, 10)
+    assert found == Sampled(Message("assistant", "Him.", reasoning="I think."), "stop", 100, 10)
     assert openai.model == "toy"
     (body,) = server.chats
     assert body == {
@@ -246,7 +246,7 @@ def test_the_newer_name_of_the_token_limit_is_found_out() -> None:
 def test_more_can_be_asked_of_a_server_than_every_server_knows() -> None:
     async def run(openai: OpenAIClient) -> None:
         await openai.open()
-        await openai.complete(ASK, (), PARAMS, {"seed": 7, "response_format": {"type": "json_object"}})
+        await openai.answer(Request(ASK, (), PARAMS), {"seed": 7, "response_format": {"type": "json_object"}})
         await ask(openai)
         await openai.close()
 
@@ -296,7 +296,7 @@ def test_a_server_is_looked_for_without_asking_its_model() -> None:
 def test_a_server_that_is_away_at_first_can_be_opened_later() -> None:
     loading = [error(503, "loading the model")]
 
-    async def run(openai: OpenAIClient) -> Completion | None:
+    async def run(openai: OpenAIClient) -> Sampled | None:
         with pytest.raises(BackendError, match="HTTP status 503: loading") as refused:
             await openai.open(probe=False)
         assert refused.value.status == 503

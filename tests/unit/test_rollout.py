@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -18,12 +19,10 @@ from scripted_env import Gone, Steps
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep
-from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, env_calls, rollout, rollout_group
-from rlfactory_core.rollout.tool_env import OwnDeadlines
+from rlfactory_core.rollout import Episode, RolloutLimits, TokenModel, ToolEnv, env_calls, rollout
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import (
     FaultKind,
-    Group,
     Message,
     Sample,
     SampledTokens,
@@ -32,6 +31,7 @@ from rlfactory_core.types import (
     Trajectory,
 )
 from rlfactory_core.utils import aio
+from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed
 
 SAMPLE = Sample("s", "Who?")
@@ -92,7 +92,7 @@ def play(
     async def run() -> Trajectory:
         try:
             episode = Episode(SAMPLE, make, replace(LIMITS, **limits), "x", attempt=3, seed=5)
-            return await rollout(episode, CHAT, sampler)
+            return await rollout(episode, TokenModel(CHAT, sampler))
         finally:
             assert asyncio.all_tasks() == {asyncio.current_task()}
 
@@ -226,30 +226,30 @@ def test_waiting_for_a_tool_is_no_hanging_environment() -> None:
         limits = replace(LIMITS, env_s=0.01)
         episode = Episode(SAMPLE, lambda sample, context: ToolEnv(sample, manager, context), limits, "x")
         try:
-            return await rollout(episode, CHAT, ScriptedSampler([calling("here"), ANSWER], CHAT))
+            return await rollout(episode, TokenModel(CHAT, ScriptedSampler([calling("here"), ANSWER], CHAT)))
         finally:
             await manager.close()
 
     assert asyncio.run(run()).faults == ()
 
 
-@pytest.mark.parametrize("told", [False, True])
-def test_a_step_of_ones_own_in_an_environment_of_tools_has_a_deadline(told: bool) -> None:
+@pytest.mark.parametrize("unlimited", [False, True])
+def test_a_step_of_ones_own_in_an_environment_of_tools_has_a_deadline(unlimited: bool) -> None:
     class Slow(ToolEnv):
         async def step(self, message: Message) -> EnvStep:
             await asyncio.sleep(0.05)
             return await super().step(message)
 
-    class Told(Slow, OwnDeadlines):
-        """It says that its steps end by themselves."""
+    class Unlimited(Slow):
+        deadline_s = math.inf
 
     async def run() -> Trajectory:
-        kind, limits = (Told if told else Slow), replace(LIMITS, env_s=0.01)
+        kind, limits = (Unlimited if unlimited else Slow), replace(LIMITS, env_s=0.01)
         episode = Episode(SAMPLE, lambda sample, context: kind(sample, DefaultToolManager([]), context), limits, "x")
-        return await rollout(episode, CHAT, ScriptedSampler([ANSWER], CHAT))
+        return await rollout(episode, TokenModel(CHAT, ScriptedSampler([ANSWER], CHAT)))
 
     faults = [fault.message for fault in asyncio.run(run()).faults]
-    assert faults == ([] if told else ["Slow.step has not ended after 0.01 s"])
+    assert faults == ([] if unlimited else ["Slow.step has not ended after 0.01 s"])
 
 
 @pytest.mark.parametrize("hangs", [False, True])
@@ -289,7 +289,7 @@ def test_an_environment_that_ignores_its_cancellation_is_left_behind(
     async def run() -> Trajectory:
         env, limits = Stubborn(method), replace(LIMITS, env_s=60.0 if cancels else 0.01)
         episode = Episode(SAMPLE, lambda sample, context: env, limits, "x")
-        playing = asyncio.ensure_future(rollout(episode, CHAT, ScriptedSampler(["a"], CHAT)))
+        playing = asyncio.ensure_future(rollout(episode, TokenModel(CHAT, ScriptedSampler(["a"], CHAT))))
         try:
             if cancels:
                 await env.reached.wait()
@@ -336,20 +336,18 @@ class Lost(Steps):
         raise LookupError("no such world")
 
 
-def group(sampler: Any, attempts: int = 3, seed: int = 1) -> Any:
+def group(sampler: Any, attempts: int = 3, seed: int = 1) -> Coroutine[Any, Any, list[Trajectory]]:
     episode = Episode(SAMPLE, tools_env, LIMITS, "g", seed=seed)
-    return rollout_group(episode, attempts, lambda each: rollout(each, CHAT, sampler))
+    return gather_all(rollout(each, TokenModel(CHAT, sampler)) for each in episode.attempts(attempts))
 
 
 def test_a_group_is_all_attempts_at_one_sample() -> None:
     sampler = ScriptedSampler(
         lambda session, turn: calling("left") if turn == 0 else f"<answer>{session}</answer>", CHAT
     )
-    result: Group = asyncio.run(group(sampler))
-    assert [item.attempt for item in result.trajectories] == [0, 1, 2]
-    assert [item.turns[-1].message.content for item in result.trajectories] == [
-        f"<answer>g/{i}</answer>" for i in range(3)
-    ]
+    played = asyncio.run(group(sampler))
+    assert [item.attempt for item in played] == [0, 1, 2]
+    assert [item.turns[-1].message.content for item in played] == [f"<answer>g/{i}</answer>" for i in range(3)]
     assert len({params.seed for params in sampler.params}) == 6
     assert sorted(sampler.released) == ["g/0", "g/1", "g/2"]
 

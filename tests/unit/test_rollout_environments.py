@@ -14,7 +14,7 @@ from scripted_env import Gone, Steps
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, PluginError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep
-from rlfactory_core.rollout import Episode, RolloutLimits, rollout
+from rlfactory_core.rollout import Episode, RolloutLimits, TokenModel, rollout
 from rlfactory_core.types import Message, Sample, StopReason, Trajectory
 
 SAMPLE = Sample("s", "Who?")
@@ -27,7 +27,7 @@ def test_an_environment_whose_server_is_gone_masks_the_attempt() -> None:
         raise BackendError("the game server is gone")
 
     async def run(make: Callable[[Sample, ToolContext], Env]) -> Trajectory:
-        return await rollout(Episode(SAMPLE, make, LIMITS, "x"), CHAT, ScriptedSampler(["a"], CHAT))
+        return await rollout(Episode(SAMPLE, make, LIMITS, "x"), TokenModel(CHAT, ScriptedSampler(["a"], CHAT)))
 
     for make in (unreachable, lambda sample, context: Gone("start")):
         trajectory = asyncio.run(run(make))
@@ -39,7 +39,7 @@ def test_an_environment_whose_server_is_gone_masks_the_attempt() -> None:
 def test_an_environment_that_never_answers_masks_the_attempt(method: str) -> None:
     limits = replace(LIMITS, env_s=0.01)
     episode = Episode(SAMPLE, lambda sample, context: Gone(method, hangs=True), limits, "x")
-    trajectory = asyncio.run(rollout(episode, CHAT, ScriptedSampler(["a"], CHAT)))
+    trajectory = asyncio.run(rollout(episode, TokenModel(CHAT, ScriptedSampler(["a"], CHAT))))
     assert (trajectory.stop, trajectory.masked) == (StopReason.FAULT, True)
     assert trajectory.faults[0].message == f"Gone.{method} has not ended after 0.01 s"
 
@@ -79,7 +79,7 @@ def test_an_environment_that_breaks_its_contract_is_told_in_words(env: Any, word
     episode = Episode(SAMPLE, lambda sample, context: env, LIMITS, "x")
     sampler = ScriptedSampler(["a", "b"], CHAT)
     with pytest.raises(PluginError, match=words):
-        asyncio.run(rollout(episode, CHAT, sampler))
+        asyncio.run(rollout(episode, TokenModel(CHAT, sampler)))
 
 
 def test_an_environment_that_is_made_by_an_async_function_is_told_in_words() -> None:
@@ -88,4 +88,4 @@ def test_an_environment_that_is_made_by_an_async_function_is_told_in_words() -> 
 
     episode = Episode(SAMPLE, make, LIMITS, "x")  # type: ignore[arg-type]
     with pytest.raises(PluginError, match="make_env is async; write it with `def`"):
-        asyncio.run(rollout(episode, CHAT, ScriptedSampler(["a"], CHAT)))
+        asyncio.run(rollout(episode, TokenModel(CHAT, ScriptedSampler(["a"], CHAT))))

@@ -12,7 +12,7 @@ from conversations import CHAT, RecordingSampler, calling, check_exact
 
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.protocols import ChatFormat, Env
-from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout
+from rlfactory_core.rollout import Episode, RolloutLimits, TokenModel, ToolEnv, rollout
 from rlfactory_core.rollout.history import REMOVED, History
 from rlfactory_core.rollout.settings import RolloutConfig
 from rlfactory_core.tools import DefaultToolManager, tool
@@ -35,7 +35,7 @@ def play(sampler: Any, chat: ChatFormat, history: History, limits: RolloutLimits
         return ToolEnv(sample, manager, context)
 
     episode = Episode(Sample("s", "Who?"), make_env, limits, "run/0/0", history=history)
-    return asyncio.run(rollout(episode, chat, sampler))
+    return asyncio.run(rollout(episode, TokenModel(chat, sampler)))
 
 
 def texts(trajectory: Trajectory, chat: ChatFormat) -> list[str]:
@@ -143,7 +143,7 @@ def test_thinking_is_dropped_where_the_template_drops_it(mode: Any) -> None:
     episode = Episode(
         Sample("s", "Who?"), lambda s, c: TwoQuestions(s, manager, c), LIMITS, "run/0/0", history=History(mode)
     )
-    played = asyncio.run(rollout(episode, chat, QwenSampler(chat, turns)))
+    played = asyncio.run(rollout(episode, TokenModel(chat, QwenSampler(chat, turns))))
     dropped = mode == "drop_thinking"
     # Within one question the template keeps the thinking, so nothing changes there.
     assert [turn.fork for turn in played.turns] == ["", "", "dropped_thinking" if dropped else ""]

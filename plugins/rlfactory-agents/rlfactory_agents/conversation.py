@@ -12,9 +12,10 @@ from dataclasses import dataclass, replace
 from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
 from rlfactory_agents.forks import LATE_SYSTEM, REPEATED
 from rlfactory_agents.keys import Key, joined, rejoined
+from rlfactory_agents.reading import opening_ids, read_answer, unsampled_end
 from rlfactory_agents.rows import End, Place, RowState, place, tools_key
 from rlfactory_core.errors import BackendError, ChatFormatError
-from rlfactory_core.gateway.models import GatewayModel, Sampled
+from rlfactory_core.protocols import Model, Request, Sampled
 from rlfactory_core.rollout import Episode
 from rlfactory_core.types import Fault, FaultKind, Message, SamplingParams, StopReason, ToolCall, ToolSpec, Turn
 from rlfactory_core.utils.aio import gather_all
@@ -45,9 +46,10 @@ class Conversation:
     """
 
     def __init__(
-        self, episode: Episode, model: GatewayModel, limited: Callable[[StopReason | None], None] = lambda _: None
+        self, episode: Episode, model: Model, limited: Callable[[StopReason | None], None] = lambda _: None
     ) -> None:
         self._episode, self._model, self._limited = episode, model, limited
+        self._chat = model.chat
         self._rows: list[RowState] = []
         self._turns: list[tuple[int, Turn]] = []  # with their numbers
         self._requests = 0  # with an answer, or being answered
@@ -85,7 +87,7 @@ class Conversation:
         Raises:
             RequestError: nobody knows it, or the chat template does not take the conversation.
         """
-        if not self._model.has_ids:
+        if self._chat is None:
             raise RequestError("The model is behind a server, and its tokens are not known here.", 501, "not_supported")
         return len(self._prompt(request))
 
@@ -105,7 +107,9 @@ class Conversation:
         try:
             await self._make_room(row)
             row.held = True
-            sampled = await self._model.sample(ids, request.messages, request.tools, params, self._session(row))
+            sampled = await self._model.answer(
+                Request(request.messages, request.tools, params, ids, self._session(row))
+            )
         except BackendError as error:
             self.fault = self.fault or Fault(FaultKind.INFRA, "model", str(error), pending.number)
             raise RequestError(f"The model does not answer: {error}", 500, "model_unavailable") from error
@@ -128,7 +132,7 @@ class Conversation:
         if number:  # the second answer to one request
             found = replace(found, fork=REPEATED)
         row, context, found = self._enter(request, found, keys, offered)
-        if self._model.has_ids and len(row.ids) + len(context) >= self._episode.limits.max_tokens:
+        if self._chat is not None and len(row.ids) + len(context) >= self._episode.limits.max_tokens:
             raise self._full()
         if row not in self._rows:
             if len(self._rows) >= MAX_ROWS:
@@ -157,7 +161,7 @@ class Conversation:
         added = request.messages[found.end.messages :]
         before = found.row.ids[: found.end.tokens]
         try:
-            context = (*found.end.unsampled, *self._observation(added), *self._opening(request))
+            context = (*found.end.unsampled, *self._observation(added), *opening_ids(self._chat, request.opening))
         except ChatFormatError:  # such messages can only be rendered with the whole conversation
             return new, self._prompt(request), Place(None, None, found.fork or LATE_SYSTEM)
         if not found.fork:
@@ -168,19 +172,18 @@ class Conversation:
         """The ids of a request that is rendered whole."""
         messages = request.messages[:-1] if request.opening else request.messages
         try:
-            ids = self._model.prompt_ids(messages, request.tools)
+            ids = self._chat.initial_ids(messages, request.tools) if self._chat is not None else ()
             self._check_systems(messages[1:], ids)
-            return (*ids, *self._opening(request))
+            return (*ids, *opening_ids(self._chat, request.opening))
         except ChatFormatError as error:
             raise RequestError(f"{error}") from error
 
     def _observation(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        ids = self._model.observation_ids([each for each in messages if each.role != "assistant"])
+        if self._chat is None:
+            return ()
+        ids = self._chat.observation_ids([each for each in messages if each.role != "assistant"])
         self._check_systems(messages, ids)
         return ids
-
-    def _opening(self, request: ModelRequest) -> tuple[int, ...]:
-        return self._model.opening_ids(request.opening) if request.opening else ()
 
     def _check_systems(self, messages: Sequence[Message], ids: Sequence[int]) -> None:
         """Some templates leave out a system message that is not the conversation's first message.
@@ -189,7 +192,7 @@ class Conversation:
             ChatFormatError: this one does.
         """
         texts = [each.content.strip() for each in messages if each.role == "system"]
-        shown = self._model.text(ids) if texts and self._model.has_ids else ""
+        shown = self._chat.decode(ids) if texts and self._chat is not None else ""
         if lost := [text for text in texts if shown and text not in shown]:
             raise ChatFormatError(
                 f"The model's chat template does not write this system message after others: {lost[0]!r:.80}. Send it "
@@ -197,7 +200,9 @@ class Conversation:
             )
 
     def _record(self, request: ModelRequest, pending: _Pending, sampled: Sampled, seconds: float) -> ModelAnswer:
-        row, number = pending.row, pending.number
+        row, number, chat = pending.row, pending.number, self._chat
+        if chat is not None:
+            sampled = read_answer(chat, sampled, request)
         message = _with_ids(sampled.message, number)
         turn = Turn(
             context_ids=pending.context,
@@ -210,15 +215,18 @@ class Conversation:
             sample_s=seconds,
             row=row.index,
             fork=pending.fork,
+            images=sampled.images[row.images :],
         )
+        row.images = len(sampled.images)
         self._turns.append((number, turn))
         self._calls += len(message.tool_calls)
         given = _as_given(message, request.stop)
         whole = joined(request.messages[-1], given) if request.opening else given
         row.ids += [*pending.context, *sampled.token_ids]
         row.keys = [*pending.keys, Key.of(whole)]
-        row.ends.append(End(len(row.keys), len(row.ids), sampled.finish == "stop", sampled.unsampled))
-        texts = self._model.token_texts(sampled.token_ids)
+        unsampled = unsampled_end(chat, sampled) if chat is not None else ()
+        row.ends.append(End(len(row.keys), len(row.ids), sampled.finish == "stop", unsampled))
+        texts = [chat.decode([each]) for each in sampled.token_ids] if chat is not None else []
         return ModelAnswer(
             given,
             "length" if sampled.finish == "length" else "tool_calls" if given.tool_calls else "stop",
@@ -228,12 +236,12 @@ class Conversation:
         )
 
     def _params(self, request: ModelRequest, used: int, number: int) -> SamplingParams:
-        room = self._episode.limits.max_tokens - (used if self._model.has_ids else 0)
-        params = self._episode.sampling(number, room, self._model.stop_token_ids)
+        room = self._episode.limits.max_tokens - used
+        params = self._episode.sampling(number, room, self._chat.stop_token_ids if self._chat is not None else ())
         most = request.max_tokens
         if most is not None and most > self._episode.limits.max_turn_tokens:
             self._overridden["max_tokens"] += 1
-        return replace(params, stop=request.stop, max_tokens=min(most or params.max_tokens, params.max_tokens))
+        return replace(params, max_tokens=min(most or params.max_tokens, params.max_tokens))
 
     async def _make_room(self, row: RowState) -> None:
         """Release the caches of rows that nobody waits for. One that goes on later is computed again."""

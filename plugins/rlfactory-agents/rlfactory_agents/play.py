@@ -12,7 +12,7 @@ from typing import Any
 from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.server import Gateway
 from rlfactory_core.gateway.agent import Agent, AgentError, AgentResult
-from rlfactory_core.gateway.models import GatewayModel
+from rlfactory_core.protocols import Model
 from rlfactory_core.rollout import Episode
 from rlfactory_core.tools.attempt import error_line, is_infra_error
 from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
@@ -21,9 +21,7 @@ SOURCE = "agent"  # of its faults
 GRACE_S = 10.0  # in which an agent may still answer after a limit of the run has refused its request
 
 
-async def play_agent(
-    episode: Episode, agent: Agent, model: GatewayModel, gateway: Gateway, deadline_s: float
-) -> Trajectory:
+async def play_agent(episode: Episode, agent: Agent, model: Model, gateway: Gateway, deadline_s: float) -> Trajectory:
     """One attempt at a sample by an agent that asks the model through the gateway.
 
     The agent's answer is the trajectory's. Faults:

@@ -12,8 +12,8 @@ from rlfactory_agents.play import play_agent
 from rlfactory_agents.program import ProgramAgents
 from rlfactory_agents.server import Gateway
 from rlfactory_core.gateway import Endpoint
-from rlfactory_core.gateway.models import GatewayModel
 from rlfactory_core.gateway.settings import AgentConfig
+from rlfactory_core.protocols import Model
 from rlfactory_core.rollout import Episode
 from rlfactory_core.types import Sample, Trajectory
 
@@ -48,7 +48,7 @@ class Player:
         await self._agent.close()
         await self._gateway.close()
 
-    async def play(self, episode: Episode, model: GatewayModel) -> Trajectory:
+    async def play(self, episode: Episode, model: Model) -> Trajectory:
         """One attempt, not scored; see `play_agent`."""
         async with self._room:
             return await play_agent(episode, self._agent, model, self._gateway, self._deadline_s)

@@ -43,6 +43,7 @@ class RowState:
     keys: list[Key] = field(default_factory=list)
     ids: list[int] = field(default_factory=list)
     ends: list[End] = field(default_factory=list)
+    images: int = 0  # that its answers have seen
     busy: bool = False  # whether an answer is being sampled at its end
     held: bool = False  # whether the sampler may hold a cache of it
 

@@ -24,8 +24,7 @@ from rlfactory_agents.server import Gateway
 
 from rlfactory_core.errors import BackendError
 from rlfactory_core.gateway import Endpoint
-from rlfactory_core.gateway.models import TokenModel
-from rlfactory_core.rollout import RolloutLimits
+from rlfactory_core.rollout import RolloutLimits, TokenModel
 from rlfactory_core.types import FaultKind, Sample, StopReason, Trajectory
 
 
@@ -203,7 +202,7 @@ def test_a_function_that_hangs_in_a_blocking_call_does_not_hold_the_program(tmp_
         import asyncio, threading, types
         from conversations import CHAT, RecordingSampler, episode
         from rlfactory_agents.function import FunctionAgents
-        from rlfactory_core.gateway.models import TokenModel
+        from rlfactory_core.rollout import TokenModel
         from rlfactory_agents.play import play_agent
         from rlfactory_agents.server import Gateway
 

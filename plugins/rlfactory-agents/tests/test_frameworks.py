@@ -22,8 +22,8 @@ from rlfactory_agents.play import play_agent
 from rlfactory_agents.program import ProgramAgents
 from rlfactory_agents.server import Gateway
 
-from rlfactory_core.gateway.models import TokenModel
 from rlfactory_core.rewards import exact_match
+from rlfactory_core.rollout import TokenModel
 from rlfactory_core.types import Sample, StopReason, Trajectory
 
 pytestmark = pytest.mark.skipif(find_spec("agents") is None, reason="`nox -s agents` installs the frameworks")

@@ -17,10 +17,9 @@ from rlfactory_devkit.tokenizers import tiny_tokenizer
 
 from rlfactory_core.chat.qwen3 import Qwen3Format
 from rlfactory_core.gateway import Endpoint
-from rlfactory_core.gateway.models import TokenModel
 from rlfactory_core.protocols import ChatFormat, Env
 from rlfactory_core.rewards.scorers import ExactMatch
-from rlfactory_core.rollout import Episode, ToolEnv, rollout
+from rlfactory_core.rollout import Episode, TokenModel, ToolEnv, rollout
 from rlfactory_core.tools import DefaultToolManager, tool
 from rlfactory_core.types import Message, Sample, SampledTokens, SamplingParams, Trajectory
 
@@ -65,7 +64,7 @@ def by_loop(script: list[str], chat: ChatFormat) -> Trajectory:
     def make_env(sample: Sample, context: Any) -> Env:
         return ToolEnv(sample, manager, context)
 
-    return asyncio.run(rollout(Episode(SAMPLE, make_env, LIMITS, "run/0/0"), chat, Scripted(script, chat)))
+    return asyncio.run(rollout(Episode(SAMPLE, make_env, LIMITS, "run/0/0"), TokenModel(chat, Scripted(script, chat))))
 
 
 def by_agent(script: list[str], chat: ChatFormat) -> Trajectory:

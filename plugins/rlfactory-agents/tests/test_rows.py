@@ -24,9 +24,8 @@ from rlfactory_devkit.tokenizers import families, tiny_tokenizer
 
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.chat.template import TemplateFormat
-from rlfactory_core.gateway.models import TokenModel
 from rlfactory_core.protocols import ChatFormat
-from rlfactory_core.rollout import RolloutLimits
+from rlfactory_core.rollout import RolloutLimits, TokenModel
 from rlfactory_core.types import Message, Row, SampledTokens, SamplingParams, StopReason, ToolCall
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -26,7 +26,7 @@ from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.server import Gateway
 
 from rlfactory_core import serving
-from rlfactory_core.gateway.models import TokenModel
+from rlfactory_core.rollout import TokenModel
 
 
 def test_chat_completions() -> None:

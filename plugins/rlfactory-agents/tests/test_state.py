@@ -21,16 +21,16 @@ from agent_server import (
     served,
 )
 from chat_families import formats
-from conversations import CHAT, SEARCH, RecordingSampler, check_exact
+from conversations import CHAT, SEARCH, check_exact
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlfactory_agents import server
 from rlfactory_agents.exchange import RequestError
+from rlfactory_agents.reading import opening_ids
 from rlfactory_agents.server import FORMATS
 from rlfactory_devkit.tokenizers import tiny_tokenizer
 
 from rlfactory_core.chat.select import choose_format
-from rlfactory_core.gateway.models import TokenModel
 from rlfactory_core.types import Message
 
 
@@ -145,9 +145,8 @@ def test_each_conversation_of_a_subagent_is_named_so() -> None:
 )
 def test_an_answer_is_begun_as_the_model_begins_its_text(family: str, head: str) -> None:
     chat = choose_format(formats(), tiny_tokenizer(family), name=family)
-    model = TokenModel(chat, RecordingSampler([]))
     for opening in ("{", "<", "|", "\n"):  # two of them are also in the token that ends a turn
-        ids = (*chat.initial_ids([Message("user", "?")], ()), *model.opening_ids(opening))
+        ids = (*chat.initial_ids([Message("user", "?")], ()), *opening_ids(chat, opening))
         assert chat.decode(ids).endswith(head + opening)
 
 

@@ -15,8 +15,7 @@ from rlfactory_core.context import ToolContext
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, Tool, ToolManager
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.rollout import rollout
-from rlfactory_core.rollout.env_calls import ask_env
+from rlfactory_core.rollout import TokenModel, ask_env, rollout
 from rlfactory_core.runner.resolving import find_parts, resolve_task
 from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
 from rlfactory_core.tasks.task import Task
@@ -203,7 +202,7 @@ class TaskBench:
         if self.resources.agents is not None:
             played = await self.resources.agents.play(episode, PolicyModel(chat, sampler))
         else:
-            played = await rollout(episode, chat, sampler)
+            played = await rollout(episode, TokenModel(chat, sampler))
         return await self.runtime.rewards.score_trajectory(played)
 
     async def opening(self, sample: Sample) -> EnvStart:

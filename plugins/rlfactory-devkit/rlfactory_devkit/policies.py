@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from rlfactory_core.gateway.models import Sampled, TokenModel
 from rlfactory_core.plugins.declared import declared
-from rlfactory_core.protocols import ChatFormat, ChatFormatTraits, EnvStart, EnvStep
+from rlfactory_core.protocols import ChatFormat, ChatFormatTraits, EnvStart, EnvStep, Request, Sampled
+from rlfactory_core.rollout import TokenModel
 from rlfactory_core.tasks.solving import solve_turn
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import answer_text, calls_text
@@ -96,16 +96,9 @@ class PolicyModel(TokenModel):
         super().__init__(chat, sampler)
         self._policy = sampler
 
-    async def sample(
-        self,
-        ids: Sequence[int],
-        messages: Sequence[Message],
-        tools: Sequence[ToolSpec],
-        params: SamplingParams,
-        session: str,
-    ) -> Sampled | None:
-        self._policy.messages, self._policy.tools = tuple(messages), tuple(tools)
-        return await super().sample(ids, messages, tools, params, session)
+    async def answer(self, request: Request) -> Sampled:
+        self._policy.messages, self._policy.tools = tuple(request.messages), tuple(request.tools)
+        return await super().answer(request)
 
 
 class ScriptedSampler:

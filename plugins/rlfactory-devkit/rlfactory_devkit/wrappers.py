@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.protocols import Env, EnvStart, EnvStep, Tool
-from rlfactory_core.rollout.env_calls import ask_env
+from rlfactory_core.rollout import ask_env
 from rlfactory_core.types import Message
 
 

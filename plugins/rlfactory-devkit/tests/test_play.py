@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 from rlfactory_devkit.play.conversation import Conversation, PlayFiles
-from rlfactory_devkit.play.play import Draw, Play, ServedPlayModel, TokenPlayModel
+from rlfactory_devkit.play.play import Draw, Play
 
-from rlfactory_core.clients.base import Completion
+from rlfactory_core.clients import ServerModel
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.protocols import Request, Sampled
+from rlfactory_core.rollout import TokenModel
 from rlfactory_core.runner.resolving import find_parts, resolve_task
 from rlfactory_core.tasks.opening import open_task
 from rlfactory_core.types import Message, Sample, StopReason
@@ -66,7 +68,7 @@ def converse(plugin: str, script: list[str], use: Callable[[Play[Any]], Awaitabl
         registry = Registry()
         parts = find_parts(registry, *resolve_task(registry, None, [{"plugin": plugin}]))
         async with open_task(parts) as runtime:
-            play = Play(runtime, TokenPlayModel(chat, sampler))
+            play = Play(runtime, TokenModel(chat, sampler))
             try:
                 await use(play)
             finally:
@@ -195,14 +197,14 @@ def test_a_kept_conversation_goes_on_with_the_same_turns(plugin: str, tmp_path: 
     assert "Sure?" in files.demonstrations.read_text() if files.demonstrations else False
 
 
-class Served:
-    """A `ChatClient` whose answers are these."""
+class Served(ServerModel):
+    """A model behind a server, whose answers are these."""
 
     def __init__(self, *answers: Message) -> None:
         self.answers = list(answers)
 
-    async def complete(self, messages: Any, tools: Any, params: Any) -> Completion:
-        return Completion(self.answers.pop(0))
+    async def answer(self, request: Request) -> Sampled:
+        return Sampled(self.answers.pop(0))
 
 
 def test_a_served_model_is_talked_to_in_messages(plugin: str) -> None:
@@ -210,7 +212,7 @@ def test_a_served_model_is_talked_to_in_messages(plugin: str) -> None:
         registry = Registry()
         parts = find_parts(registry, *resolve_task(registry, None, [{"plugin": plugin}]))
         async with open_task(parts) as runtime:
-            play = Play(runtime, ServedPlayModel(Served(Message("assistant", WRONG), Message("assistant", RIGHT))))
+            play = Play(runtime, Served(Message("assistant", WRONG), Message("assistant", RIGHT)))
             await play.begin(ann(play))
             await play.step(Draw())
             await play.edit(1, LOOK)

@@ -17,8 +17,9 @@ from rlfactory_devkit.bench import TaskBench
 from rlfactory_devkit.policies import Policy, constant, turn_ids
 
 from rlfactory_core import Message, Sample
-from rlfactory_core.clients.base import Completion
+from rlfactory_core.clients import ServerModel
 from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.protocols import Sampled
 from rlfactory_core.tiny import call
 from rlfactory_core.types import FaultKind, StopReason, Trajectory
 
@@ -98,7 +99,7 @@ def server() -> Iterator[FakeServer]:
 @pytest.mark.parametrize(("name", "arguments"), FIRST.items())
 def test_the_first_interfaces_own_runner_gives_the_same_rewards(name: str, arguments: dict[str, Any]) -> None:
     from openai import AsyncOpenAI
-    from verifiers.clients import OpenAIChatCompletionsClient
+    from verifiers.clients import OpenAIChatSampledsClient
 
     with bench(name, arguments) as open_bench:
         played = open_bench.play(POLICY, open_bench.samples())
@@ -107,7 +108,7 @@ def test_the_first_interfaces_own_runner_gives_the_same_rewards(name: str, argum
 
     async def run(url: str) -> list[Any]:
         async with AsyncOpenAI(base_url=url, api_key="none") as client:
-            own = OpenAIChatCompletionsClient(client)
+            own = OpenAIChatSampledsClient(client)
             wanted = [rows[each.sample.metadata["row"]] for each in played]
             return [await environment.run_rollout(row, own, "toy", {}) for row in wanted]
 
@@ -205,25 +206,25 @@ def test_the_state_of_tools_belongs_to_one_rollout() -> None:
 
 
 def test_a_group_is_scored_together() -> None:
-    class Drawn:
+    class Drawn(ServerModel):
         """Says another text in each rollout."""
 
         def __init__(self) -> None:
             self.left = ["a long text", "0", "another text"]
 
-        async def complete(self, *_: object) -> Completion:
-            return Completion(Message("assistant", self.left.pop()))
+        async def answer(self, request: object) -> Sampled:
+            return Sampled(Message("assistant", self.left.pop()))
 
     with bench("made_environments:grouped") as open_bench:
         assert list(open_bench.task.rewards) == ["verifiers_group_rubric"]
         sample = open_bench.samples(limit=1)[0]
-        playing = open_bench.runtime.play_chat(
+        playing = open_bench.runtime.play(
             sample,
             Drawn(),
             attempts=3,
             temperature=1.0,
             seed=0,
-            session="group",  # type: ignore[arg-type]
+            session="group",
         )
         group = open_bench.run(playing)
     rewards = {each.turns[0].message.content: each.reward for each in group.trajectories}

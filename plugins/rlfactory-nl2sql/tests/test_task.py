@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,35 +13,34 @@ from rlfactory_devkit.bench import TaskBench
 from rlfactory_devkit.policies import oracle
 from rlfactory_nl2sql.task import Nl2SqlTask
 
-from rlfactory_core import Message, Sample, ToolCall, ToolSpec
-from rlfactory_core.clients.base import Completion
+from rlfactory_core import Message, Sample, ToolCall
+from rlfactory_core.clients import ServerModel
 from rlfactory_core.config.loading import dump_yaml
 from rlfactory_core.errors import BackendError, ConfigError, UsageError
 from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.reporting.metrics import group_metrics
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.runner import prepare
 from rlfactory_core.tasks.opening import open_task
 from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.types import Group, SamplingParams
+from rlfactory_core.types import Group
 
 Said = str | tuple[str, dict[str, Any]]  # a turn's text, or the tool that it calls with its arguments
 
 
-class Scripted:
+class Scripted(ServerModel):
     """A model that says what it is told to, in every conversation alike."""
 
     def __init__(self, *turns: Said) -> None:
         self._turns = turns
 
-    async def complete(
-        self, messages: Sequence[Message], _tools: Sequence[ToolSpec], _params: SamplingParams
-    ) -> Completion:
-        said = self._turns[sum(message.role == "assistant" for message in messages)]
+    async def answer(self, request: Request) -> Sampled:
+        said = self._turns[sum(message.role == "assistant" for message in request.messages)]
         if isinstance(said, str):
-            return Completion(Message("assistant", said))
+            return Sampled(Message("assistant", said))
         name, arguments = said
-        return Completion(Message("assistant", "", tool_calls=(ToolCall("c", name, json.dumps(arguments), arguments),)))
+        return Sampled(Message("assistant", "", tool_calls=(ToolCall("c", name, json.dumps(arguments), arguments),)))
 
 
 def play(sample: Sample, *turns: Said, **given: Any) -> Group:
@@ -51,7 +49,7 @@ def play(sample: Sample, *turns: Said, **given: Any) -> Group:
     async def run() -> Group:
         config = made_config({"plugin": "nl2sql", **given})
         async with open_task(TaskParts.make(config, Registry())) as runtime:
-            return await runtime.play_chat(sample, Scripted(*turns), attempts=1, temperature=0.0, seed=0, session="s")
+            return await runtime.play(sample, Scripted(*turns), attempts=1, temperature=0.0, seed=0, session="s")
 
     return asyncio.run(run())
 

@@ -6,8 +6,8 @@ from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase
 
-from rlfactory_core.protocols import Vision
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.rollout import vision_of
 from rlfactory_verl.config import VerlConfig
 from rlfactory_verl.output import TrajectoryOutput, agent_loop_outputs
 from rlfactory_verl.pool import POOL_FIELD
@@ -28,7 +28,7 @@ class RolloutAgentLoop(AgentLoopBase):
         chat = shared.chat
         messages = request.sample.messages
         prompt = list(chat.initial_ids(messages, trajectory.tools)) if not trajectory.turns else []
-        vision: Vision | None = getattr(chat, "vision", None)
+        vision = vision_of(chat)
         now = int(kwargs["global_steps"])  # the version for a trajectory that sampled nothing
         return agent_loop_outputs(
             StoredTrajectory.of(trajectory, chat.decode),

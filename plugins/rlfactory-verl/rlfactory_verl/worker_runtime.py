@@ -69,7 +69,7 @@ class WorkerRuntime:
         control = request.how.control if request.how else ""
         return await runtime.play_one(
             request.sample,
-            sampler,
+            runtime.model(sampler),
             attempt=attempt,
             temperature=request.temperature,
             seed=derive_seed(request.seed, request.sample.id, attempt),

@@ -148,6 +148,7 @@ async def play_locally(parts: TaskParts, model: Model, order: Sequence[int]) -> 
     samples = parts.samples("train")
     async with open_task(parts) as opened:
         runtime, groups = opened.with_tokenizer(None), []
+        asked = runtime.model(model)
         for index, at in enumerate(order):
             if samples[at].id == "raises":
                 continue
@@ -155,7 +156,12 @@ async def play_locally(parts: TaskParts, model: Model, order: Sequence[int]) -> 
             session, temperature = f"{STEP}/{index}", runtime.config.rollout.temperature
             groups.append(
                 await runtime.play(
-                    samples[at], model, attempts=ATTEMPTS, temperature=temperature, seed=seed, session=session
+                    samples[at],
+                    asked,
+                    attempts=ATTEMPTS,
+                    temperature=temperature,
+                    seed=seed,
+                    session=session,
                 )
             )
     return {group.sample.id: group for group in groups}

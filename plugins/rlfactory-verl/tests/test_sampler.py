@@ -15,7 +15,7 @@ from rlfactory_verl.sampler import ServerSampler
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError
-from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout
+from rlfactory_core.rollout import Episode, RolloutLimits, TokenModel, ToolEnv, rollout
 from rlfactory_core.tools import DefaultToolManager
 from rlfactory_core.types import FaultKind, Sample, SampledTokens, SamplingParams, StopReason, Trajectory
 
@@ -127,7 +127,7 @@ def play(servers: Servers, deadline_s: float) -> Trajectory:
 
     async def run() -> Trajectory:
         episode = Episode(Sample("1", "Who?"), make_env, RolloutLimits(2, 2, 20, 200), "s/0")
-        trajectory = await rollout(episode, CHAT, ServerSampler(servers, deadline_s))
+        trajectory = await rollout(episode, TokenModel(CHAT, ServerSampler(servers, deadline_s)))
         assert asyncio.all_tasks() == {asyncio.current_task()}  # what hung was cancelled
         return trajectory
 

@@ -57,6 +57,7 @@ from rlfactory_core.protocols import Vision
 from rlfactory_core.reporting.folder import replace_link
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.trajectories import stored
+from rlfactory_core.rollout import vision_of
 from rlfactory_core.tasks.opening import task_resources
 from rlfactory_core.tasks.room import check_prompts
 from rlfactory_core.tasks.runtime import TaskRuntime
@@ -183,7 +184,7 @@ class LocalRun:
                 self.run.stop.request(f"{STOPPED_BY}{self.recorder.warned[warned]}")
 
         def beside(checkpoint: Path) -> None:
-            vision = getattr(self.rollouts.runtime.chat, "vision", None)
+            vision = vision_of(self.rollouts.runtime.chat)
             if vision is not None:
                 vision.save(checkpoint)
             if lora is not None:
@@ -255,7 +256,7 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
         start = _start(run, workers)
         runtime = untokenized.with_tokenizer(start.tokenizer, images=sees_images(start.model.config))
         checked = check_prompts(runtime, samples, eval_samples, known_positions(start.model.config))
-        vision: Vision | None = getattr(runtime.chat, "vision", None)
+        vision = vision_of(runtime.chat)
         policy = _policy(run, start, workers, vision)
         decoder = make_decoder(
             policy,

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlfactory_agents.tools.model import DelegateSource, Endpoint, name_call
-from rlfactory_core.clients.base import ChatClient, Completion
+from rlfactory_core.clients import ServerModel
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolError, ToolUnavailableError
-from rlfactory_core.protocols import Env, Tool, ToolManager, ToolSource
-from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, chat_rollout
+from rlfactory_core.protocols import Env, Model, Request, Sampled, Tool, ToolManager, ToolSource
+from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout
 from rlfactory_core.settings import validate_section
 from rlfactory_core.tools.manager import DefaultToolManager
 from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.tools.sources import OpenTools
-from rlfactory_core.types import FaultKind, Message, Sample, SamplingParams, StopReason, ToolSpec, Trajectory
+from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolSpec, Trajectory
 from rlfactory_core.utils.seeds import derive_seed
 
 _log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ def agent_tool(  # noqa: PLR0913 - one flat list of options, all but four have a
             counts; a call beyond it is refused.
         temperature: each call is sampled with a seed derived from the trajectory and the call's number.
         limits: for the calls to the agent's tools: keys of the configuration's ``tools`` section.
-        api_key: by default as `clients.openai.OpenAIClient` says.
+        api_key: by default as `clients.OpenAIClient` says.
         deadline_s: seconds for one call; an override in the configuration takes precedence.
 
     Raises:
@@ -119,12 +119,12 @@ class AgentTool:
     stateful = True  # because its tools may be
     version = ""
 
-    def __init__(self, agent: Agent, client: ChatClient, manager: ToolManager) -> None:
+    def __init__(self, agent: Agent, model: Model, manager: ToolManager) -> None:
         uses = f" with {', '.join(tool.name for tool in manager.specs)}" if manager.specs else ""
         general = f"An agent that works on a task by itself{uses} and reports what it found."
         self.spec = ToolSpec(agent.name, agent.description or general, _PARAMETERS)
         self.deadline_s: float | None = agent.deadline_s
-        self._agent, self._client, self._manager = agent, client, manager
+        self._agent, self._model, self._manager = agent, model, manager
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """The agent's answer; see `protocols.Tool`."""
@@ -142,11 +142,11 @@ class AgentTool:
         sample = replace(context.sample, prompt=(*system, Message("user", arguments["task"])))
         seed = derive_seed(session)
         episode = Episode(sample, make_env, agent.budget, session, temperature=agent.temperature, seed=seed)
-        client = _Counting(self._client)
+        model = _Counting(self._model)
         try:
-            return _answer(agent, await chat_rollout(episode, client))
+            return _answer(agent, await rollout(episode, model))
         finally:
-            _log.debug("%s: %s turns, %s tokens read, %s sampled", session, client.turns, client.read, client.sampled)
+            _log.debug("%s: %s turns, %s tokens read, %s sampled", session, model.turns, model.read, model.sampled)
 
     async def close(self) -> None:
         """The client and the tools are closed with the source."""
@@ -177,19 +177,17 @@ def _answer(agent: Agent, trajectory: Trajectory) -> str:
     return said[-1]
 
 
-class _Counting:
-    """A client that counts the turns and tokens of one episode."""
+class _Counting(ServerModel):
+    """A model behind a server; the turns and tokens of one episode are counted."""
 
-    def __init__(self, client: ChatClient) -> None:
-        self._client = client
+    def __init__(self, model: Model) -> None:
+        self._model = model
         self.turns = self.read = self.sampled = 0
 
-    async def complete(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams
-    ) -> Completion | None:
-        completion = await self._client.complete(messages, tools, params)
-        if completion is not None:
+    async def answer(self, request: Request) -> Sampled | None:
+        sampled = await self._model.answer(request)
+        if sampled is not None:
             self.turns += 1
-            self.read += completion.prompt_tokens
-            self.sampled += completion.sampled_tokens
-        return completion
+            self.read += sampled.prompt_tokens
+            self.sampled += sampled.sampled_tokens
+        return sampled

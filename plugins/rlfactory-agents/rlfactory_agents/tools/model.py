@@ -13,11 +13,10 @@ from textwrap import shorten
 from typing import Any
 
 from rlfactory_core.cache import digest
-from rlfactory_core.clients.base import ChatClient
-from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, ToolError, UsageError, nearest
-from rlfactory_core.protocols import Tool, ToolSource
+from rlfactory_core.protocols import Model, Request, Tool, ToolSource
 from rlfactory_core.types import Message, SamplingParams, ToolSpec
 from rlfactory_core.utils.seeds import derive_seed
 
@@ -91,7 +90,7 @@ def model_tool(  # noqa: PLR0913 - one flat list of options, all but four have a
         max_tokens: of one answer, reasoning included; a longer answer is truncated, with a note.
         temperature: at 0 results may be cached (``tools.cache``); above 0, each call is sampled with a seed derived
             from the trajectory and the call's number.
-        api_key: by default as `clients.openai.OpenAIClient` says.
+        api_key: by default as `clients.OpenAIClient` says.
         deadline_s: seconds for one call; an override in the configuration takes precedence.
 
     Raises:
@@ -129,22 +128,22 @@ class ModelTool:
 
     idempotent = False  # so that the tool manager does not retry: the client has its own retries
 
-    def __init__(self, spec: ToolSpec, question: Question, client: ChatClient, deadline_s: float) -> None:
+    def __init__(self, spec: ToolSpec, question: Question, model: Model, deadline_s: float) -> None:
         self.spec = spec
         self.stateful = question.temperature > 0
         self.version = digest([question.model, question.system or "", question.prompt, str(question.max_tokens)])
         self.deadline_s: float | None = deadline_s
-        self._question, self._client = question, client
+        self._question, self._model = question, model
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """The model's answer; see `protocols.Tool`."""
         name, limit = self.spec.name, self._question.max_tokens
         params = SamplingParams(limit, self._question.temperature, seed=derive_seed(name_call(context, name)))
-        completion = await self._client.complete(self._question.messages(arguments), (), params)
-        if completion is None:
+        sampled = await self._model.answer(Request(self._question.messages(arguments), (), params))
+        if sampled is None:
             raise ToolError(f"that is more text than {name} can read at once; give it less.")
-        text = completion.message.content
-        cut = completion.finish == "length"
+        text = sampled.message.content
+        cut = sampled.finish == "length"
         if not text:
             raise ToolError(f"{name} came to no answer within {limit} tokens." if cut else f"{name} gave no answer.")
         return f"{text}\n[cut after {limit} tokens]" if cut else text

@@ -24,7 +24,7 @@ from rlfactory_core.runner.subject import Named, Subject
 from rlfactory_core.tasks.opening import open_task
 from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.types import Message, Sample
-from rlfactory_devkit.play.play import Draw, Play, PlayedTurn, ServedPlayModel, TokenPlayModel
+from rlfactory_devkit.play.play import Draw, Play, PlayedTurn
 
 _OURS: Mapping[str, Any] = {
     "engine": "local",
@@ -58,7 +58,7 @@ class Conversation:
         samples: whose questions can be asked.
     """
 
-    def __init__(self, play: Play[Any], model: str, samples: Sequence[Sample], files: PlayFiles) -> None:
+    def __init__(self, play: Play, model: str, samples: Sequence[Sample], files: PlayFiles) -> None:
         self.play, self.model = play, model
         self._samples, self._files = samples, files
         self._draws = 0  # each turn that is drawn anew has another seed
@@ -200,7 +200,7 @@ def converse(
     if files.demonstrations is None:
         files = replace(files, demonstrations=(named.run.path if named.run else Path()) / "demonstrations.jsonl")
 
-    async def talk(play: Play[Any]) -> None:
+    async def talk(play: Play) -> None:
         conversation = Conversation(play, subject.model_name, subject.parts.held_out(required=True), files)
         try:
             await conversation.open()
@@ -210,7 +210,7 @@ def converse(
 
     async def with_sampler(runtime: TaskRuntime, sampler: Sampler) -> None:
         progress.close()
-        await talk(Play(runtime, TokenPlayModel(runtime.chat, sampler)))
+        await talk(Play(runtime, runtime.model(sampler)))
 
     async def with_client() -> None:
         assert subject.client is not None
@@ -218,7 +218,7 @@ def converse(
             async with open_task(subject.parts, progress) as runtime:
                 await subject.client.open(runtime.manager.specs)
                 progress.close()
-                await talk(Play(runtime, ServedPlayModel(subject.client)))
+                await talk(Play(runtime, subject.client))
         finally:
             await subject.client.close()
 

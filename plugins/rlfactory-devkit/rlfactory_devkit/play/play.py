@@ -6,21 +6,17 @@ are made again, because tools and environments may keep state.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from rlfactory_core.chat.parsers.hermes import parse_hermes
-from rlfactory_core.clients.base import ChatClient, Completion
 from rlfactory_core.errors import UsageError
-from rlfactory_core.protocols import ChatFormat, EnvStep, Sampler
-from rlfactory_core.rollout import Episode
+from rlfactory_core.protocols import EnvStep, Model, Sampled
 from rlfactory_core.tasks import StepwiseEpisode, TaskRuntime
 from rlfactory_core.tiny import calls_text
-from rlfactory_core.types import Message, Sample, SampledTokens, SamplingParams, ToolResult, ToolSpec, Trajectory
+from rlfactory_core.types import Message, Sample, SamplingParams, ToolResult, ToolSpec, Trajectory
 from rlfactory_core.utils.seeds import derive_seed
-
-Answer = TypeVar("Answer")  # `SampledTokens` of an engine, `Completion` of a server
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,91 +41,33 @@ class PlayedTurn:
     observed: tuple[Message, ...] = ()  # the environment's response
 
 
-class PlayModel(Protocol[Answer]):
-    """The model of a conversation."""
-
-    async def rollout(self, episode: Episode, steps: StepwiseEpisode[Draw, Answer]) -> Trajectory:
-        """One attempt by the run's own loop, whose model answers when ``steps`` lets it."""
-        ...
-
-    def read(self, answer: Answer, tools: Sequence[ToolSpec]) -> tuple[str, Message]:
-        """A turn's text, and the message that is parsed from it."""
-        ...
-
-    def write(self, text: str, tools: Sequence[ToolSpec]) -> Answer:
-        """The turn that the user writes instead of the model."""
-        ...
+def _text(model: Model, answer: Sampled) -> str:
+    """A turn's text as the model wrote it; that of a server's model is written as Qwen and Hermes write it."""
+    message = answer.message
+    if model.chat is None:
+        return "\n".join(part for part in (message.content, calls_text(message)) if part)
+    ids = answer.token_ids
+    return model.chat.decode(ids[:-1] if ids and ids[-1] in model.chat.stop_token_ids else ids)
 
 
-class TokenPlayModel:
-    """The model of an engine; a turn is its tokens."""
-
-    def __init__(self, chat: ChatFormat, sampler: Sampler) -> None:
-        self._chat, self._sampler = chat, sampler
-
-    async def rollout(self, episode: Episode, steps: StepwiseEpisode[Draw, SampledTokens]) -> Trajectory:
-        return await steps.runtime.rollout(episode, self._chat, _StepSampler(self._sampler, steps))
-
-    def read(self, answer: SampledTokens, tools: Sequence[ToolSpec]) -> tuple[str, Message]:
-        ids = answer.token_ids
-        shown = ids[:-1] if ids and ids[-1] in self._chat.stop_token_ids else ids
-        return self._chat.decode(shown), self._chat.parse(ids, tools)
-
-    def write(self, text: str, tools: Sequence[ToolSpec]) -> SampledTokens:
-        ids = (*self._chat.encode(text), self._chat.stop_token_ids[0])
-        return SampledTokens(ids, (0.0,) * len(ids), "stop")
+def _written(model: Model, text: str, tools: Sequence[ToolSpec]) -> Sampled:
+    """The turn that the user writes in the model's place."""
+    if model.chat is None:
+        return Sampled(parse_hermes(text, tools))
+    ids = (*model.chat.encode(text), model.chat.stop_token_ids[0])
+    return Sampled(model.chat.parse(ids, tools), token_ids=ids, logprobs=(0.0,) * len(ids))
 
 
-class _StepSampler:
-    def __init__(self, sampler: Sampler, steps: StepwiseEpisode[Draw, SampledTokens]) -> None:
-        self._sampler, self._steps, self.release = sampler, steps, sampler.release
-
-    async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
-        def reply(draw: Draw) -> Awaitable[SampledTokens]:
-            return self._sampler.sample(ids, draw.of(params), session=session)
-
-        sampled = await self._steps.answer(reply)
-        assert sampled is not None
-        return sampled
-
-
-class ServedPlayModel:
-    """A model behind a server; a turn is a message, and its text is written as Qwen and Hermes write it."""
-
-    def __init__(self, client: ChatClient) -> None:
-        self._client = client
-
-    async def rollout(self, episode: Episode, steps: StepwiseEpisode[Draw, Completion]) -> Trajectory:
-        return await steps.runtime.chat_rollout(episode, _StepClient(self._client, steps))
-
-    def read(self, answer: Completion, tools: Sequence[ToolSpec]) -> tuple[str, Message]:
-        message = answer.message
-        return "\n".join(part for part in (message.content, calls_text(message)) if part), message
-
-    def write(self, text: str, tools: Sequence[ToolSpec]) -> Completion:
-        return Completion(parse_hermes(text, tools))
-
-
-class _StepClient:
-    def __init__(self, client: ChatClient, steps: StepwiseEpisode[Draw, Completion]) -> None:
-        self._client, self._steps = client, steps
-
-    async def complete(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams
-    ) -> Completion | None:
-        return await self._steps.answer(lambda draw: self._client.complete(messages, tools, draw.of(params)))
-
-
-class Play(Generic[Answer]):
+class Play:
     """A conversation; call `begin` first and `close` last."""
 
-    def __init__(self, runtime: TaskRuntime, model: PlayModel[Answer]) -> None:
+    def __init__(self, runtime: TaskRuntime, model: Model) -> None:
         self.runtime = runtime
         self.sample = Sample("", "")
         self.own = False  # whether the question is the user's, so that nothing can score the answer
-        self._model: PlayModel[Answer] = model
+        self._model = model
         self._edited: frozenset[int] = frozenset()
-        self._steps: StepwiseEpisode[Draw, Answer] | None = None
+        self._steps: StepwiseEpisode | None = None
 
     async def begin(self, sample: Sample, *, own: bool = False, turns: Sequence[tuple[str, bool]] = ()) -> None:
         """Start a conversation about a sample.
@@ -141,7 +79,7 @@ class Play(Generic[Answer]):
         tools = self.tools or self.runtime.manager.specs
         self.sample, self.own = sample, own
         self._edited = frozenset(number for number, (_, edited) in enumerate(turns) if edited)
-        await self._play([self._model.write(text, tools) for text, _ in turns])
+        await self._play([_written(self._model, text, tools) for text, _ in turns])
 
     async def step(self, draw: Draw) -> None:
         """The model samples its next turn, and the environment answers.
@@ -151,7 +89,7 @@ class Play(Generic[Answer]):
         """
         if self._steps is None or self.ended is not None:
             raise UsageError("The conversation has ended. Go back, change a turn, ask further, or take another sample.")
-        await self._steps.step(draw)
+        await self._steps.step(lambda request: self._model.answer(replace(request, params=draw.of(request.params))))
 
     async def back(self, turn: int) -> None:
         """Go back to before a turn, counted from 1.
@@ -170,7 +108,7 @@ class Play(Generic[Answer]):
             UsageError: there is no such turn.
         """
         at = self._index(turn)
-        kept = [*self._answers[:at], self._model.write(text, self.tools)]
+        kept = [*self._answers[:at], _written(self._model, text, self.tools)]
         self._edited = frozenset(each for each in self._edited if each < at) | {at}
         await self._play(kept)
 
@@ -212,9 +150,12 @@ class Play(Generic[Answer]):
         steps = self._steps.env.steps if self._steps and self._steps.env else []
         found = []
         for number, answer in enumerate(self._answers):
-            text, message = self._model.read(answer, self.tools)
             step = steps[number] if number < len(steps) else EnvStep()
-            found.append(PlayedTurn(text, message, number in self._edited, step.results, step.messages))
+            found.append(
+                PlayedTurn(
+                    _text(self._model, answer), answer.message, number in self._edited, step.results, step.messages
+                )
+            )
         return found
 
     def messages(self) -> list[Message]:
@@ -226,7 +167,7 @@ class Play(Generic[Answer]):
         return self._steps.env.begun if self._steps and self._steps.env else None
 
     @property
-    def _answers(self) -> Sequence[Answer]:
+    def _answers(self) -> Sequence[Sampled]:
         return self._steps.answers if self._steps else ()
 
     def _index(self, turn: int) -> int:
@@ -235,7 +176,7 @@ class Play(Generic[Answer]):
             raise UsageError(f"There is no turn {turn}. {'No turn has been played' if not count else f'1 to {count}'}.")
         return turn - 1
 
-    async def _play(self, kept: Sequence[Answer]) -> None:
+    async def _play(self, kept: Sequence[Sampled]) -> None:
         await self.close()
-        self._steps = StepwiseEpisode(self.runtime, self.sample, "play", self._model.rollout, kept, scored=not self.own)
+        self._steps = StepwiseEpisode(self.runtime, self.sample, "play", self._model, kept, scored=not self.own)
         await self._steps.begin()

@@ -10,7 +10,6 @@ from concurrent.futures import Future
 from functools import partial
 
 from rlfactory_core.protocols import EnvStart, EnvStep
-from rlfactory_core.rollout.tool_env import OwnDeadlines
 from rlfactory_core.tools.attempt import error_line
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolResult
 from rlfactory_core.utils.threads import BlockingPool
@@ -22,7 +21,7 @@ SOURCE = "environment"  # of its faults
 ILLEGAL = "illegal_actions"  # in the trajectory's info
 
 
-class GameEnv(OwnDeadlines):
+class GameEnv:
     """Plays one game.
 
     A game that raises, is late, or gives a reward that is no number is an infra fault, which masks the trajectory. A
@@ -35,6 +34,8 @@ class GameEnv(OwnDeadlines):
         illegal_reward: of each illegal action.
         system: a system message before the game's text; empty: none.
     """
+
+    deadline_s = math.inf  # each call ends by itself
 
     def __init__(
         self,

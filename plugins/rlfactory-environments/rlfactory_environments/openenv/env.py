@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from typing import Any
 
 from rlfactory_core.errors import BackendError, nearest
 from rlfactory_core.protocols import EnvStart, EnvStep
-from rlfactory_core.rollout.tool_env import OwnDeadlines
 from rlfactory_core.types import FaultKind, Message, StopReason, ToolCall, ToolResult, ToolSpec
 from rlfactory_environments.episodes import action_text, observation_text, refused_call, result_message
 from rlfactory_environments.openenv.actions import ActionForm
@@ -33,12 +33,14 @@ class EpisodeForm:
     max_steps: int | None = None  # after which an episode is over, where the environment has no end of its own
 
 
-class OpenEnvEnv(OwnDeadlines):
+class OpenEnvEnv:
     """An episode; a session is leased at its start.
 
     Args:
         parameters: of the reset, such as the seed.
     """
+
+    deadline_s = math.inf  # each call ends by itself
 
     def __init__(self, servers: Servers, form: EpisodeForm, parameters: Mapping[str, Any]) -> None:
         self._servers, self._form, self._parameters = servers, form, parameters

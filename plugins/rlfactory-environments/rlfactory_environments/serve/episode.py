@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfactory_core.clients.base import Completion
+from rlfactory_core.clients import ServerModel
 from rlfactory_core.errors import BackendError, UsageError
-from rlfactory_core.protocols import EnvStep
-from rlfactory_core.rollout import Episode
+from rlfactory_core.protocols import EnvStep, Request, Sampled
 from rlfactory_core.tasks import StepwiseEpisode, TaskRuntime
-from rlfactory_core.types import Message, Sample, SamplingParams, StopReason, ToolResult, ToolSpec, Trajectory
+from rlfactory_core.types import Message, Sample, StopReason, ToolResult, ToolSpec, Trajectory
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +32,7 @@ class PlayedEpisode:
 
     def __init__(self, runtime: TaskRuntime, sample: Sample, session: str) -> None:
         self.sample = sample
-        self._steps: StepwiseEpisode[Message, Completion] = StepwiseEpisode(runtime, sample, session, _rollout)
+        self._steps = StepwiseEpisode(runtime, sample, session, ServerModel())
         self._rewarded = 0.0  # what the responses have given so far
 
     @property
@@ -68,8 +66,12 @@ class PlayedEpisode:
         env = self._steps.env
         if env is None or self.over:
             raise UsageError("There is no episode to step in. Send a reset first.")
+
+        async def reply(request: Request) -> Sampled:
+            return Sampled(message)
+
         before = len(env.steps)
-        await self._steps.step(message)
+        await self._steps.step(reply)
         step = env.steps[-1] if len(env.steps) > before else EnvStep()
         played = self._steps.trajectory
         if played is None:
@@ -82,26 +84,6 @@ class PlayedEpisode:
     async def close(self) -> None:
         """End the episode, with its environment."""
         await self._steps.close()
-
-
-class _Client:
-    """A `ChatClient` whose answers are the served client's messages."""
-
-    def __init__(self, steps: StepwiseEpisode[Message, Completion]) -> None:
-        self._steps = steps
-
-    async def complete(
-        self, messages: Sequence[Message], tools: Sequence[ToolSpec], params: SamplingParams
-    ) -> Completion | None:
-        return await self._steps.answer(_completion)
-
-
-async def _completion(message: Message) -> Completion:
-    return Completion(message)
-
-
-async def _rollout(episode: Episode, steps: StepwiseEpisode[Message, Completion]) -> Trajectory:
-    return await steps.runtime.chat_rollout(episode, _Client(steps))
 
 
 def _lost(played: Trajectory) -> str:

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from rlfactory_core.cache import digest
-from rlfactory_core.clients.base import Completion
-from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.errors import BackendError, UsageError
+from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.tools import CircuitBreaker
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_core.utils.backoff import backoff_s
@@ -76,7 +76,7 @@ async def enforces_schemas(client: OpenAIClient, max_tokens: int) -> bool:
     """
     params = SamplingParams(max_tokens=min(max_tokens, _MAX_TOKENS), temperature=0.0)
     try:
-        held = await client.complete(_QUESTION, (), params, response_format(_SCHEMA))
+        held = await client.answer(Request(_QUESTION, (), params), response_format(_SCHEMA))
     except BackendError as error:
         if remedy(error) == "again" and error.status not in (500, 501):
             raise
@@ -88,7 +88,7 @@ async def enforces_schemas(client: OpenAIClient, max_tokens: int) -> bool:
         return False
     if held.message.reasoning:
         return True  # the server lets the model reason first
-    free = await client.complete(_QUESTION, (), params)
+    free = await client.answer(Request(_QUESTION, (), params))
     return free is not None and free.finish == "stop" and not free.message.reasoning
 
 
@@ -173,7 +173,7 @@ class Endpoint:
         texts = []
         async with asyncio.timeout(self._options.request_s):
             for text in _CANARY:
-                said = await self._client.complete((Message("user", text),), (), _CANARY_PARAMS)
+                said = await self._client.answer(Request((Message("user", text),), (), _CANARY_PARAMS))
                 texts.append("" if said is None else said.message.reasoning + "\n" + said.message.content)
         self.known = digest([self.model, json.dumps(self._client.description, sort_keys=True, default=str), *texts])
         return self.known
@@ -185,7 +185,7 @@ class Endpoint:
         try:
             if self._started:
                 await self._client.served(self._timing.health_s)
-                await asyncio.wait_for(self._client.complete(_PROBE, (), _PROBE_PARAMS), self._options.request_s)
+                await asyncio.wait_for(self._client.answer(Request(_PROBE, (), _PROBE_PARAMS)), self._options.request_s)
                 if self.known and self.known != await self.identity():
                     _log.warning(
                         "the judge at %s is back with other answers than before: is it the same model?", self.url
@@ -200,7 +200,7 @@ class Endpoint:
 
     async def complete(
         self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any], *, again: bool = False
-    ) -> Completion:
+    ) -> Sampled:
         """One request. ``again``: it has failed here before, so a refusal is due to the question, not to the endpoint.
 
         Raises:
@@ -227,10 +227,10 @@ class Endpoint:
 
     async def _complete(
         self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any]
-    ) -> Completion:
+    ) -> Sampled:
         extra = response_format(schema) if self._constrained else {}
         try:
-            completion = await self._client.complete(messages, (), params, extra)
+            completion = await self._client.answer(Request(messages, (), params), extra)
         except BackendError as error:
             is_refused = error.status in (400, 422, 501) and any(word in str(error).lower() for word in _ABOUT_SCHEMAS)
             if extra and self._options.output == "auto" and is_refused:

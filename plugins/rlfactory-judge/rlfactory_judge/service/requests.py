@@ -9,8 +9,8 @@ from itertools import count
 from typing import Any, NamedTuple
 
 from rlfactory_core.cache import digest
-from rlfactory_core.clients.base import Completion
 from rlfactory_core.errors import BackendError, UsageError, VerifierError
+from rlfactory_core.protocols import Sampled
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_judge.contract import RefusedError, RejectedError, UnavailableError
 from rlfactory_judge.options import JudgeOptions
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 class Answered(NamedTuple):
     """A completion, where it came from, and the number of requests for it."""
 
-    completion: Completion
+    completion: Sampled
     endpoint: str
     requests: int
 

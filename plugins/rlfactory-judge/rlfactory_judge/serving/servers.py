@@ -22,7 +22,7 @@ from typing import Literal
 import click
 import httpx
 
-from rlfactory_core.clients.replies import bounded_request
+from rlfactory_core.clients import bounded_request
 from rlfactory_core.errors import BackendError, MissingExtraError, UsageError
 from rlfactory_core.utils.display import printable
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 
-from rlfactory_core.clients.replies import bounded_request
+from rlfactory_core.clients import bounded_request
 from rlfactory_core.errors import BackendError, ToolUnavailableError, UsageError
 from rlfactory_search.retrievers.base import Hit, encodable
 

@@ -52,7 +52,7 @@ class Rollouts:
         self.sampler.expect(f"{name}/{attempt}" for attempt in range(attempts))
         play = self.runtime.play(
             self.samples[drawn],
-            self.sampler,
+            self.runtime.model(self.sampler),
             attempts=attempts,
             temperature=config.rollout.temperature,
             seed=derive_seed(config.seed, "train", step + 1, *again, index),
@@ -82,7 +82,7 @@ class Rollouts:
         plays = [
             self.runtime.play(
                 sample,
-                self.sampler,
+                self.runtime.model(self.sampler),
                 attempts=how.attempts,
                 temperature=how.temperature,
                 seed=derive_seed(self.runtime.config.seed, how.name, index),

@@ -1,0 +1,127 @@
+"""What the model sees of an episode: the messages and, for a model in tokens, the exact ids of the current row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from rlfactory_core.errors import ChatFormatError
+from rlfactory_core.protocols import ChatFormat, EnvStart, Model, Request
+from rlfactory_core.rollout.episode import Episode
+from rlfactory_core.rollout.history import SUMMARIZE, SUMMARIZED, with_notes
+from rlfactory_core.types import Message, Sample, ToolSpec, Turn
+from rlfactory_core.utils.seeds import derive_seed
+
+
+def prompt_ids(
+    chat: ChatFormat, sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec]
+) -> tuple[int, ...]:
+    """`ChatFormat.initial_ids`, with errors that name the sample."""
+    try:
+        return chat.initial_ids(messages, tools)
+    except ChatFormatError as error:
+        raise ChatFormatError(f"The prompt of sample '{sample.id}': {error}") from error
+
+
+class Transcript:
+    """Asks the model for the turns of one episode, and keeps what they see."""
+
+    def __init__(self, episode: Episode, model: Model) -> None:
+        self._episode, self._model, self._chat = episode, model, model.chat
+        self._tools: tuple[ToolSpec, ...] = ()
+        self._prompt: tuple[Message, ...] = ()
+        self._messages: tuple[Message, ...] = ()  # all that the next turn sees
+        self._observation: tuple[Message, ...] = ()  # the last of them, after the last turn
+        self._ids: list[int] = []  # of the row, without the context
+        self._context: tuple[int, ...] = ()  # what the next turn appends before it samples
+        self._used = 0  # tokens of the row's last prompt and answer; a server counts its own
+        self._images = 0  # in the row
+        self._row, self._fork = 0, ""
+
+    def begin(self, start: EnvStart) -> None:
+        """Take the prompt and the tools."""
+        self._tools, self._prompt, self._messages = start.tools, start.messages, start.messages
+        if self._chat is not None:
+            self._context = prompt_ids(self._chat, self._episode.sample, start.messages, start.tools)
+
+    def observe(self, messages: Sequence[Message]) -> None:
+        """Append the environment's response to the last turn."""
+        self._observation = tuple(messages)
+        self._messages = (*self._messages, *messages)
+        self._context = self._chat.observation_ids(messages) if self._chat is not None else ()
+
+    async def revise(self, number: int) -> Turn | None:
+        """Change what turn ``number`` sees, as `History` says. A summary is a turn that the environment never sees."""
+        if self._chat is None:
+            return None
+        history, ids = self._episode.history, (*self._ids, *self._context)
+        if history.asks_summary(len(ids)):
+            return await self._summarize(self._chat, number)
+        changed = history.changed(self._chat, self._episode.sample, self._messages, self._tools, ids)
+        if changed is not None:
+            await self._begin_row(*changed)
+        return None
+
+    async def turn(self, number: int, seed: int | None = None) -> Turn | None:
+        """Turn ``number`` (from 0), without the environment's response; None if no token fits into the budget.
+
+        Args:
+            seed: None: the episode's.
+
+        Raises:
+            BackendError: the model's server does not answer.
+        """
+        episode, context, most = self._episode, self._context, self._episode.limits.max_tokens
+        if self._used + len(context) >= most:
+            return None
+        self._ids += context
+        stop_ids = self._chat.stop_token_ids if self._chat is not None else ()
+        params = episode.sampling(number, most - self._used - len(context), stop_ids, seed)
+        request = Request(self._messages, self._tools, params, self._ids, self._session)
+        before = time.perf_counter()
+        sampled = await self._model.answer(request)
+        sample_s = time.perf_counter() - before
+        if sampled is None:
+            return None
+        self._ids += sampled.token_ids
+        served = sampled.prompt_tokens + sampled.sampled_tokens
+        self._used = served if self._chat is None else len(self._ids)
+        self._messages = (*self._messages, sampled.message)
+        fork, self._fork = self._fork, ""
+        images, self._images = sampled.images[self._images :], len(sampled.images)
+        return Turn(
+            context_ids=context,
+            sampled_ids=sampled.token_ids,
+            logprobs=sampled.logprobs,
+            message=sampled.message,
+            finish=sampled.finish,
+            version=sampled.version,
+            versions=sampled.versions,
+            sample_s=sample_s,
+            row=self._row,
+            fork=fork,
+            images=images,
+        )
+
+    async def close(self) -> None:
+        await self._model.release(self._session)
+
+    async def _summarize(self, chat: ChatFormat, number: int) -> Turn | None:
+        """Ask for a summary after the last observation, and begin a row with it; None if no token fits."""
+        self._context = chat.observation_ids((*self._observation, SUMMARIZE))
+        turn = await self.turn(number, derive_seed(self._episode.seed, "summary"))
+        if turn is not None:
+            turn = replace(turn, message=replace(turn.message, tool_calls=()))  # nobody makes them
+            messages = with_notes(self._prompt, turn.message.content)
+            await self._begin_row(SUMMARIZED, messages, chat.initial_ids(messages, self._tools))
+        return turn
+
+    async def _begin_row(self, fork: str, messages: Sequence[Message], context: tuple[int, ...]) -> None:
+        await self._model.release(self._session)
+        self._fork, self._messages, self._context = fork, tuple(messages), context
+        self._ids, self._used, self._images, self._row = [], 0, 0, self._row + 1
+
+    @property
+    def _session(self) -> str:
+        return f"{self._episode.session}#{self._row}" if self._row else self._episode.session
