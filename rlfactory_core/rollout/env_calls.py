@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import Awaitable
 from math import isinf
+from types import TracebackType
 from typing import Any, TypeVar
 
 from rlfactory_core.errors import BackendError, PluginError
@@ -84,7 +85,9 @@ class _Limit:
     async def __aenter__(self) -> None:
         await self._deadline.__aenter__()
 
-    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._overdue.cancel()
         try:
             await self._deadline.__aexit__(kind, error, trace)
