@@ -1,23 +1,6 @@
 """Computes a step's metrics from its trajectories.
 
-The names, in this order:
-
-- ``reward``, ``reward_std``: over trajectories that are not masked; NaN if all are. In a run of several tasks also
-  ``reward/<task>``.
-- ``<component>``, ``<component>/<slice>``: mean of each score component (unweighted), such as ``exact_match`` and
-  ``exact_match/two_hop``; masked trajectories are left out. A component named like one of the others here is reported
-  as ``score/<component>``. In a run of several tasks ``<component>/<task>`` and ``<component>/<task>/<slice>``.
-- ``tool_calls``, ``turns``, ``sampled_tokens``: means a trajectory.
-- ``rows``: mean a trajectory, and ``forks/<reason>``: the number of rows that an agent began so; left out if there are
-  no such rows. ``overridden/<parameter>``: how often an agent's request set it in vain.
-- ``stop/<reason>``: share of the trajectories, for every `StopReason`.
-- ``faults/<kind>``: number of faults, for every `FaultKind`; ``faults/verifier/<scorer>``: by scorer, if it had any.
-- ``counts/<scorer>.<name>``: sum of a scorer's counts (`Score.counts`, `VerifierError.counts`), such as
-  ``counts/judge.requests``, over all trajectories, including masked ones; left out if there are no counts.
-- ``masked``: number of trajectories that a fault leaves out of the update; ``masked/search``: by the fault's source.
-- ``masked_groups``: number of groups that are not trained on, because too many of their attempts are masked.
-- ``groups``: number of groups that were played.
-- ``equal_groups``: number of groups without a gradient: all rewards are equal, or fewer than two are unmasked.
+`metric_table` says what each name means. Masked trajectories count in no mean of rewards and scores.
 
 Every metric whose name ends in ``_s`` is wall-clock time or a rate. Two identical runs differ only in these, in
 ``machine/…``, which the recorder adds, and in counts of external services.
@@ -31,25 +14,12 @@ from math import nan, sqrt
 
 from rlfactory_core.algo.advantages import all_equal
 from rlfactory_core.algo.masking import is_trained, masked_by
+from rlfactory_core.reporting.metric_table import RESERVED
 from rlfactory_core.types import FaultKind, Group, StopReason, ToolResult, Trajectory
-
-_OWN_NAMES = {
-    "step",
-    "reward",
-    "reward_std",
-    "tool_calls",
-    "turns",
-    "sampled_tokens",
-    "rows",
-    "masked",
-    "masked_groups",
-    "equal_groups",
-    "groups",
-}
 
 
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
-    """The metrics of the module's docstring, for the groups of a step or of an evaluation."""
+    """The metrics of the groups of a step or of an evaluation."""
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
     kept = [trajectory for trajectory in trajectories if not trajectory.masked]
     rewards = [trajectory.reward for trajectory in kept]
@@ -123,7 +93,7 @@ def eval_metrics(groups: Iterable[Group]) -> dict[str, float]:
 
 def component_metric(name: str) -> str:
     """The name under which a score component is reported."""
-    return f"score/{name}" if name in _OWN_NAMES else name
+    return f"score/{name}" if name in RESERVED else name
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -5,7 +5,7 @@ The page is a list of sections. Each is a function of the run's data, so plugins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from html import escape
@@ -17,6 +17,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.charts import Chart, Line
 from rlfactory_core.reporting.folder import RunFolder, write_atomic
 from rlfactory_core.reporting.kept_images import Embedded, KeptImages
+from rlfactory_core.reporting.metric_table import METRICS, PLOTS, Metric
 from rlfactory_core.reporting.metrics import component_metric
 from rlfactory_core.reporting.progress import number_label, number_text, seconds_text
 from rlfactory_core.reporting.run_data import (
@@ -116,14 +117,8 @@ def learning(run: RunData) -> Section | None:
         "Learning",
         *_rewards(run),
         Chart(f"Held-out {label}", held_out, "greedy, on questions that are never trained on", high=1.0),
-        Chart("Reward", [Line("reward", run.series("reward"))], "mean of a step's trajectories", low=None),
         Chart(f"{label.capitalize()} in training", trained, "sampled, mean of a step's trajectories", high=1.0),
-        Chart(
-            "Groups without a gradient",
-            [Line("groups", run.series("equal_groups"))],
-            "all attempts scored alike",
-            unit="groups",
-        ),
+        *_plots("Learning", run),
     )
 
 
@@ -154,78 +149,40 @@ def _one(lines: Sequence[Line]) -> float | None:
 
 def behaviour(run: RunData) -> Section | None:
     """Calls, turns, lengths, stop reasons and faults of the trajectories."""
-    stops = [Line(number_label(name.split("/", 1)[1]), _if_any(run.series(name))) for name in run.names("stop/")]
-    faults = [
-        Line(name.split("/", 1)[1], _if_any(run.series(name)), smooth=False)
-        for name in run.names("faults/")
-        if name.count("/") == 1
-    ]
-    forks = [Line(number_label(name.split("/", 1)[1]), _if_any(run.series(name))) for name in run.names("forks/")]
-    masked = Line("masked trajectories", _if_any(run.series("masked")), smooth=False)
-    return Section.of_charts(
-        "Behaviour",
-        Chart("Tool calls", [Line("tool calls", run.series("tool_calls"))], "per trajectory", unit="calls"),
-        Chart("Calls by tool", _by_tool(run, "calls"), "per step", unit="calls"),
-        Chart("Latency by tool", _by_tool(run, "latency_p95_s"), "95th percentile of a step's calls", unit="seconds"),
-        Chart("Turns", [Line("turns", run.series("turns"))], "per trajectory"),
-        Chart(
-            "Rows",
-            [Line("rows", run.series("rows")), *forks],
-            "sequences per trajectory; below: why new sequences began, per step",
-        ),
-        Chart(
-            "Length",
-            [Line("sampled tokens", run.series("sampled_tokens"))],
-            "sampled tokens per trajectory",
-            unit="tokens",
-        ),
-        Chart("How trajectories end", stops, "of the step's trajectories", high=1.0, unit="share"),
-        Chart("Faults", [*faults, masked], "per step; infra and verifier faults mask a trajectory out of the update"),
-    )
-
-
-def _by_tool(run: RunData, measure: str) -> list[Line]:
-    names = [name for name in run.names("tool/") if name.endswith(f"/{measure}")]
-    return [Line(name.split("/")[1], _if_any(run.series(name))) for name in names]
+    return Section.of_charts("Behaviour", *_plots("Behaviour", run))
 
 
 def speed(run: RunData) -> Section | None:
     """Throughput, where the time goes, and what the machine gives."""
-    rates = [Line("sampled", run.series("sampled_tokens_s")), Line("trained", run.series("trained_tokens_s"))]
-    times = [Line(name, run.series(f"{name}_s")) for name in ("step", "rollout", "update")]
-    memory = [
-        Line("main memory", run.series("machine/memory_gib")),
-        Line("GPU", _if_any(run.series("machine/gpu_memory_gib")), smooth=False),
-    ]
-    return Section.of_charts(
-        "Speed",
-        Chart("Throughput", rates, "while sampling and while training", unit="tokens per second"),
-        Chart("Time", times, "per step", unit="seconds"),
-        Chart("CPU load", [Line("cores", run.series("machine/cpu_cores"))], "that the run keeps busy", unit="cores"),
-        Chart("GPU load", [Line("use", run.series("machine/gpu_use"))], "of the time", high=1.0, unit="share"),
-        Chart("Memory", memory, "of the GPU: the peak so far", unit="GiB"),
-    )
+    return Section.of_charts("Speed", *_plots("Speed", run))
 
 
 def update(run: RunData) -> Section | None:
     """The optimizer's health."""
-    shown = (
-        ("loss", "", None),
-        ("grad_norm", "before clipping", 0.0),
-        ("entropy", "nats per token", 0.0),
-        ("kl", "to the start model", None),
-        ("clip_fraction", "share of tokens whose ratio is clipped", 0.0),
-        ("mismatch_kl", "sampler against trainer, at the same weights", None),
-        ("lr", "", 0.0),
-        ("staleness", "updates that the sampling weights lag behind", 0.0),
-        ("skipped", "steps whose gradient was not finite or exploded", 0.0),
-    )
-    charts = []
-    for name, note, low in shown:
-        points, title = run.series(name), number_label(name).capitalize().replace("Kl", "KL")
-        if len({value for _, value in points}) > 1:  # a constant is known from the configuration
-            charts.append(Chart(title, [Line(name, points)], note, low=low))
-    return Section.of_charts("Update", *charts)
+    return Section.of_charts("Update", *_plots("Update", run))
+
+
+def _plots(section: str, run: RunData) -> Iterator[Chart]:
+    """The charts of a section by the table of metrics."""
+    for plot in PLOTS:
+        if plot.section == section:
+            metrics = [metric for metric in METRICS if metric.chart == plot.title]
+            lines = [line for metric in metrics for line in _lines(metric, run, smooth=plot.smooth)]
+            values = {value for line in lines for _, value in line.points}
+            if len(values) > plot.varies:  # a constant is known from the configuration
+                yield Chart(plot.title, lines, plot.note, plot.low, plot.high, plot.unit)
+
+
+def _lines(metric: Metric, run: RunData, *, smooth: bool) -> Iterator[Line]:
+    """A line for each name of the metric that the run has; of a family, those that are not always 0."""
+    pattern = metric.pattern
+    if not pattern.groups:
+        yield Line(metric.label or number_label(metric.name), run.series(metric.name), smooth)
+        return
+    for name in run.names(metric.name.partition("/")[0] + "/"):
+        found, points = pattern.fullmatch(name), run.series(name)
+        if found and any(value for _, value in points):
+            yield Line(number_label(found[1]), points, smooth)
 
 
 def examples(run: RunData) -> Section | None:
@@ -238,10 +195,6 @@ def examples(run: RunData) -> Section | None:
         most = f"The page shows at most {_MAX_IMAGE_BYTES >> 20} MiB of images; the others are in trajectories/images."
         html += f'<p class="note">{most}</p>'
     return Section("Sample trajectories", html)
-
-
-def _if_any(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
-    return points if any(value for _, value in points) else ()
 
 
 def _facts(run: RunData) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 
-@pytest.mark.parametrize("program", ["layers", "config_keys"])
+@pytest.mark.parametrize("program", ["layers", "config_keys", "metrics"])
 def test_what_a_program_writes_is_up_to_date(program: str) -> None:
     path = ROOT / "docs" / "generate" / f"{program}.py"
     written = runpy.run_path(str(path))
