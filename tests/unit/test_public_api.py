@@ -39,7 +39,8 @@ def test_a_public_module_lists_its_names_once_and_has_each(name: str) -> None:
 
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")]
 TEMPLATES = [*(ROOT / "plugins" / "rlfactory-devkit" / "rlfactory_devkit" / "scaffold" / "templates").rglob("*.jinja")]
-IMPORT = re.compile(r"^\s*from (rlfactory_(?:core|devkit|mcp)[\w.]*) import (?:\(([^)]*)\)|([^#\n]*))", re.MULTILINE)
+_PACKAGES = r"rlfactory_(?:core|devkit|mcp|sandbox)"
+IMPORT = re.compile(rf"^\s*from ({_PACKAGES}[\w.]*) import (?:\(([^)]*)\)|([^#\n]*))", re.MULTILINE)
 ONE_OF_MANY = {("rlfactory_core.chat.llama3", "Llama3Format")}  # a built-in format, where any would do
 
 

@@ -6,19 +6,21 @@ import json
 import os
 import socket
 from collections.abc import Mapping, Sequence
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 
-from rlfactory_core import errors
+import rlfactory_sandbox
+from rlfactory_sandbox import ForkServer
+from rlfactory_sandbox.guards import Confinement
+
 from rlfactory_core.errors import BackendError
-from rlfactory_core.workers.forkserver import ForkServer
 from rlfactory_interpreter.limits import MIB, InterpreterLimits
 from rlfactory_interpreter.packages import Reads, files_of
 
-# `rlfactory_core` is only a path here: its own module would stay visible to the code.
+# `rlfactory_sandbox` is only a path here: its own module loads the client, which would stay visible to the code.
 _BOOT = (
-    "import sys, types; core = sys.modules['rlfactory_core'] = types.ModuleType('rlfactory_core'); "
-    "core.__path__ = [{core!r}]; sys.path[0] = {folder!r}; from sandbox.program import main; del sys.path[0]; main()"
+    "import sys, types; sandbox = sys.modules['rlfactory_sandbox'] = types.ModuleType('rlfactory_sandbox'); "
+    "sandbox.__path__ = {path!r}; sys.path[0] = {folder!r}; from sandbox.program import main; del sys.path[0]; main()"
 )
 _ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",  # many interpreters share the machine
@@ -29,24 +31,25 @@ _ENVIRONMENT = {
 }
 
 
-def forkserver(limits: InterpreterLimits, preload: Sequence[str], reads: Reads) -> partial[ForkServer]:
-    """Makes fork servers whose program is `sandbox.program`. A process gets a control connection and one for output."""
+def forkserver(limits: InterpreterLimits, preload: Sequence[str], reads: Reads) -> ForkServer:
+    """Its program is `sandbox.program`. A process gets a connection and a descriptor for output."""
+    confinement = Confinement(
+        int(limits.memory_mb * MIB),
+        int(limits.file_mb * MIB),
+        limits.open_files,
+        readable=[os.path.abspath(path) for path in reads.files],
+        packages=files_of((*preload, *reads.packages)),
+    )
     settings = {
-        "limits": {
-            "memory": int(limits.memory_mb * MIB),
-            "file": int(limits.file_mb * MIB),
-            "open_files": limits.open_files,
-        },
+        "confinement": asdict(confinement),
         "cpu_s": limits.cpu_s,
         "scratch": int(limits.scratch_mb * MIB),
         "entries": limits.scratch_entries,
         "threads": limits.threads,
         "preload": list(preload),
-        "packages": files_of((*preload, *reads.packages)),
-        "readable": [os.path.abspath(path) for path in reads.files],
     }
-    boot = _BOOT.format(core=str(Path(errors.__file__).parent), folder=str(Path(__file__).parent))
-    return partial(ForkServer, "code", ("-s", "-X", "utf8", "-c", boot, json.dumps(settings)), _ENVIRONMENT)
+    boot = _BOOT.format(path=list(rlfactory_sandbox.__path__), folder=str(Path(__file__).parent))
+    return ForkServer("code", ("-s", "-X", "utf8", "-c", boot, json.dumps(settings)), _ENVIRONMENT)
 
 
 def missing_guards() -> Mapping[str, str]:
@@ -55,7 +58,7 @@ def missing_guards() -> Mapping[str, str]:
     Raises:
         BackendError: the process does not start.
     """
-    server = forkserver(InterpreterLimits(), (), Reads())()
+    server = forkserver(InterpreterLimits(), (), Reads())
     control, other = socket.socketpair()
     try:
         with control, other, server.fork(other.fileno(), other.fileno()):

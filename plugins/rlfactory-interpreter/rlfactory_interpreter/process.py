@@ -6,17 +6,19 @@ import asyncio
 import contextlib
 import io
 import json
-import socket
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from rlfactory_core.workers.lines import LineReader
-from rlfactory_core.workers.supervisor import pack
+from rlfactory_sandbox import Ending, ForkServer, Process
+from rlfactory_sandbox.supervisor import pack
+
+from rlfactory_core.errors import BackendError
 from rlfactory_interpreter.output import Output
 from rlfactory_interpreter.sandbox.cells import reply
 
 _AT_ONCE = 64 * 1024  # bytes of messages that are read
-_END_S = 10.0  # for a killed process to end
+_START_S = 60.0  # for a process to become ready, including the fork server's start and preloading
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,51 +31,60 @@ class Reply:
     alive: bool = True  # False: the process has ended, or the code wrote or took a reply
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a process ended. ``status`` is None if the fork server is lost, or for the reason in ``error``."""
+class Interpreter:
+    """A process that runs code, and is paused between calls."""
 
-    status: int | None = None  # exit status, or minus the signal's number
-    killed: bool = False  # by `Process.kill`
-    exceeded: str = ""  # the limit for which the fork server killed it: scratch or threads
-    error: str = ""
-
-
-class Process:
-    """The three connections of an interpreter process: control and output, and the lifeline to the fork server.
-
-    `rlfactory_core.workers.supervisor` describes the lifeline.
-    """
-
-    def __init__(self, control: socket.socket, output: io.FileIO, lifeline: socket.socket, output_bytes: int) -> None:
-        self._control, self._lifeline = control, lifeline
-        self._output = Output(output, output_bytes)
-        self._killed = False
+    def __init__(self, process: Process, output: Output, missing: Mapping[str, str]) -> None:
+        self.missing = missing  # guards that it lacks, with reasons
+        self._process, self._output = process, output
         self._calls = 0
-        self._stops: asyncio.Queue[bool] = asyncio.Queue()  # the fork server's messages; False: the process has ended
-        self._exit: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()  # the last one
-        self._reader = LineReader(lifeline, _AT_ONCE, self._on_message, lambda _: self._on_exit({}))
-        self._ending: asyncio.Task[Ending] | None = None
 
-    async def ready(self, seconds: float) -> dict[str, str] | None:
-        """Wait until the process has confined itself.
+    @classmethod
+    async def start(cls, server: ForkServer, output_bytes: int) -> Interpreter:
+        """Start a process that is confined as far as this platform allows; returns when it is ready.
 
-        Returns the guards that it could not enable, with reasons; None if it does not become ready.
+        Raises:
+            BackendError: the process does not start; the message has the reason.
         """
-        with contextlib.suppress(TimeoutError, OSError):  # OSError: it has stopped before it was ready
-            async with asyncio.timeout(seconds):
-                stopped = await self._stops.get()
-            return dict(json.loads(self._control.recv(_AT_ONCE))["missing"]) if stopped else None
-        return None
+        reading, writing = os.pipe()
+        with contextlib.ExitStack() as opened:
+            output = Output(opened.enter_context(io.FileIO(reading, "rb")), output_bytes)
+            try:
+                process = await Process.start(server, writing)
+            except OSError as error:
+                raise BackendError(f"code_interpreter: no new process: {error}. {server.log()}") from error
+            finally:
+                os.close(writing)
+            try:
+                async with asyncio.timeout(_START_S):
+                    await process.stopped()
+                missing = json.loads(process.connection.recv(_AT_ONCE))["missing"]
+            except (TimeoutError, OSError, ValueError) as error:  # it has ended before it was ready
+                ending = await process.end()
+                reason = ending.error or server.log() or f"It ended ({ending.status}); are its limits too low?"
+                raise BackendError(f"code_interpreter: a process did not start. {reason}") from error
+            except BaseException:
+                process.kill()
+                raise
+            opened.pop_all()
+        return cls(process, output, missing)
+
+    @property
+    def killed(self) -> bool:
+        """Whether it was killed from here."""
+        return self._process.killed
 
     async def call(self, code: str, seconds: float) -> Reply:
         """Run code; the process stops itself afterwards."""
         self._calls += 1
         self._output.listen()
         try:
-            self._send_order(b"r")
+            self._process.resume()
             async with asyncio.timeout(seconds):
-                stopped = await self._exchange(code)
+                with contextlib.suppress(OSError):  # it has ended, as the fork server tells
+                    request = pack({"call": self._calls, "code": code})
+                    await asyncio.get_running_loop().sock_sendall(self._process.connection, request)
+                stopped = await self._process.stopped()
         except TimeoutError:
             return Reply(self._output.take(), in_time=False)
         finally:
@@ -83,64 +94,18 @@ class Process:
 
     def kill(self) -> None:
         """Kill the process at once; `end` waits for its end."""
-        self._killed = True
-        with contextlib.suppress(OSError):  # the fork server has closed it
-            self._lifeline.shutdown(socket.SHUT_WR)
-        self._start_ending()
+        self._process.kill()
 
     async def end(self, grace_s: float = 0.0) -> Ending:
-        """Kill the process if it has not ended after ``grace_s``; returns when it and its directory are gone."""
-        ending = self._start_ending()
-        try:
-            if grace_s:
-                await asyncio.wait((ending,), timeout=grace_s)
-        finally:
-            if not ending.done():
-                self.kill()
-        return await asyncio.shield(ending)
-
-    def _start_ending(self) -> asyncio.Task[Ending]:
-        if self._ending is None:
-            self._ending = asyncio.ensure_future(self._end())
-        return self._ending
-
-    async def _exchange(self, code: str) -> bool:
-        """Whether the process has stopped itself; False if it has ended."""
-        with contextlib.suppress(OSError):  # it has ended, as the fork server will tell
-            request = pack({"call": self._calls, "code": code})
-            await asyncio.get_running_loop().sock_sendall(self._control, request)
-        return await self._stops.get()
-
-    def _on_message(self, line: bytes | bytearray) -> None:
-        message = json.loads(line)
-        if "stopped" in message:
-            self._stops.put_nowait(item=True)
-        else:
-            self._on_exit(message)
-
-    def _on_exit(self, message: dict[str, Any]) -> None:
-        if not self._exit.done():
-            self._exit.set_result(message)
-            self._stops.put_nowait(item=False)
+        """Kill the process if it has not ended after ``grace_s``; returns when it and its folder are gone."""
+        ending = await self._process.end(grace_s)
+        self._output.close()
+        return ending
 
     def _failed(self) -> bool | None:
         """Whether the call of the stopped process raised; None if the code has written or taken a reply."""
         try:
-            data = self._control.recv(_AT_ONCE)
+            data = self._process.connection.recv(_AT_ONCE)
         except OSError:
             return None
         return {reply(self._calls, failed=failed): failed for failed in (False, True)}.get(data)
-
-    def _send_order(self, order: bytes) -> None:
-        with contextlib.suppress(OSError):  # the fork server has closed it; then the control connection is closed too
-            self._lifeline.send(order)
-
-    async def _end(self) -> Ending:
-        try:
-            async with asyncio.timeout(_END_S):
-                message = await self._exit
-        except TimeoutError:
-            message = {"error": "the fork server does not answer"}
-        for connection in (self._control, self._reader, self._output):
-            connection.close()
-        return Ending(message.get("exit"), self._killed, message.get("ended_for", ""), message.get("error", ""))

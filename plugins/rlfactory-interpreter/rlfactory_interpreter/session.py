@@ -6,10 +6,12 @@ import asyncio
 import signal
 from collections.abc import Awaitable, Callable
 
+from rlfactory_sandbox import Ending
+from rlfactory_sandbox.supervisor import BROKEN
+
 from rlfactory_core.errors import BackendError, ToolError
-from rlfactory_core.workers.supervisor import BROKEN
 from rlfactory_interpreter.limits import InterpreterLimits
-from rlfactory_interpreter.process import Ending, Process
+from rlfactory_interpreter.process import Interpreter
 
 _GRACE_S = 1.0  # for a process that closed its connection to end by itself, so that its exit status is known
 _LOST = "All variables and files are lost; the next call begins anew."
@@ -23,14 +25,14 @@ class Session:
         queue_s: how long a call waits for the calls before it.
     """
 
-    def __init__(self, start: Callable[[], Awaitable[Process]], limits: InterpreterLimits, queue_s: float) -> None:
+    def __init__(self, start: Callable[[], Awaitable[Interpreter]], limits: InterpreterLimits, queue_s: float) -> None:
         self._start = start
         self._limits = limits
         self._queue_s = queue_s
-        self._process: Process | None = None
-        self._discarded: list[Process] = []
+        self._process: Interpreter | None = None
+        self._discarded: list[Interpreter] = []
         self._closed = False
-        self._last: asyncio.Future[None] | None = None  # done when the latest call is over
+        self._turn = asyncio.Lock()
 
     async def run(self, code: str) -> str:
         """Run code; returns what it prints and the value of its last expression. Calls run in the order of arrival.
@@ -39,19 +41,14 @@ class Session:
             ToolError: the code raised or exceeded a limit; the message is for the model.
             BackendError: no process can be started; that is not the code's fault.
         """
-        before, over = self._last, asyncio.get_running_loop().create_future()
-        self._last = over
         try:
-            if before is not None:
-                await asyncio.wait((before,), timeout=self._queue_s)
-                if not before.done():
-                    raise ToolError("the code was not run: the calls before it took too long.")
+            await asyncio.wait_for(self._turn.acquire(), self._queue_s)
+        except TimeoutError:
+            raise ToolError("the code was not run: the calls before it took too long.") from None
+        try:
             return await self._run(code)
         finally:
-            if before is None or before.done():
-                over.set_result(None)
-            else:  # abandoned while earlier calls still run: the next call waits for those
-                before.add_done_callback(lambda _: over.set_result(None))
+            self._turn.release()
 
     async def close(self) -> None:
         """End all processes; returns when they are gone."""
@@ -85,18 +82,18 @@ class Session:
         elif ending.status is None:
             raise BackendError(f"code_interpreter: a process was lost. {ending.error}")
         else:
-            reason = self._reason(ending, ending.status)
+            reason = self._reason(process.killed, ending, ending.status)
         raise ToolError("\n".join(filter(None, (f"{reason} {_LOST}", reply.text))))
 
-    def _discard(self, process: Process) -> None:
+    def _discard(self, process: Interpreter) -> None:
         process.kill()
         self._detach(process)
 
-    def _detach(self, process: Process) -> None:
+    def _detach(self, process: Interpreter) -> None:
         self._process = None
         self._discarded.append(process)
 
-    def _reason(self, ending: Ending, status: int) -> str:
+    def _reason(self, killed: bool, ending: Ending, status: int) -> str:
         limits = self._limits
         if ending.exceeded == "scratch":
             return (
@@ -105,7 +102,7 @@ class Session:
             )
         if ending.exceeded == "threads":
             return f"the code started more than {limits.threads} threads and was stopped."
-        if ending.killed or status == BROKEN:
+        if killed or status == BROKEN:
             return "the code cut the interpreter's connections."
         if status == -signal.SIGXCPU:
             return f"the code used up its {limits.cpu_s:g} s of processor time and was stopped."

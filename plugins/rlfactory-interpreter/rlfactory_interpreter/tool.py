@@ -12,11 +12,10 @@ from typing import Any
 from rlfactory_core import ToolContext
 from rlfactory_core.errors import BackendError, UsageError, nearest
 from rlfactory_core.types import ToolSpec
-from rlfactory_interpreter.forkserver import missing_guards
+from rlfactory_interpreter.forkserver import forkserver, missing_guards
 from rlfactory_interpreter.limits import InterpreterLimits
 from rlfactory_interpreter.packages import Reads
-from rlfactory_interpreter.process import Process
-from rlfactory_interpreter.processes import Processes
+from rlfactory_interpreter.process import Interpreter
 from rlfactory_interpreter.session import Session
 
 _log = logging.getLogger(__name__)
@@ -48,7 +47,7 @@ class CodeInterpreter:
     ) -> None:
         self._rebuild = (name, description, limits, preload, reads, require)
         self._limits, self._required = limits, require
-        self._processes = Processes(limits, preload, reads)
+        self._forkserver = forkserver(limits, preload, reads)
         self._warned = False
         code = {"type": "string", "description": "Python source code."}
         self.spec = ToolSpec(
@@ -84,18 +83,19 @@ class CodeInterpreter:
 
     async def close(self) -> None:
         """End all processes. A later call starts new ones."""
-        await self._processes.close()
+        await self._forkserver.aclose()
 
-    async def _start(self) -> Process:
-        process, missing = await self._processes.start()
+    async def _start(self) -> Interpreter:
+        process = await Interpreter.start(self._forkserver, self._limits.output_bytes)
         try:
-            _check_required(self._required, missing)
+            _check_required(self._required, process.missing)
         except UsageError as error:
             await process.end()
             raise BackendError(str(error)) from error
-        if missing and not self._warned:
+        if process.missing and not self._warned:
             self._warned = True
-            _log.warning("tool %s runs the model's code without some guards: %s", self.spec.name, _describe(missing))
+            described = _describe(process.missing)
+            _log.warning("tool %s runs the model's code without some guards: %s", self.spec.name, described)
         return process
 
 

@@ -12,12 +12,13 @@ import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
-from rlfactory_interpreter import code_interpreter, forkserver, processes, tool
+from rlfactory_interpreter import code_interpreter, forkserver, process, tool
 from tests.support.interpreters import own_folder, play, trajectory
 
-from rlfactory_core import BackendError, UsageError, errors
+from rlfactory_core import BackendError, UsageError
 from rlfactory_core.types import FaultKind
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="these guards are Linux's")
@@ -216,8 +217,8 @@ def test_all_guards_can_be_required_here() -> None:
 WITHOUT_SECCOMP = """
 import json, os, platform, sys
 platform.machine = lambda: "riscv64"
-from rlfactory_core.workers import guards
-missing = guards.enable({"memory": 2**30, "file": 2**20, "open_files": 64}, os.getcwd(), [])
+from rlfactory_sandbox import guards
+missing = guards.enable(guards.Confinement(memory=2**30, file=2**20, open_files=64), os.getcwd())
 try:
     open("/etc/passwd")
 except PermissionError:
@@ -227,10 +228,8 @@ print(json.dumps(missing))
 
 
 def test_a_platform_without_a_filter_of_calls_says_so_and_keeps_the_other_guards(tmp_path: Path) -> None:
-    root = Path(errors.__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": str(root)}
     command = [sys.executable, "-c", WITHOUT_SECCOMP]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     why = "no list of system calls for riscv64"
     assert json.loads(done.stdout) == {"processes": why, "network": why, "passwd": "guarded"}
 
@@ -240,13 +239,14 @@ def test_a_missing_guard_is_warned_of_once_and_refused_where_it_is_required(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lacking = {"network": "this kernel has none"}
-    start = processes.Processes.start
+    start = process.Interpreter.start
 
-    async def start_without(self: processes.Processes) -> object:
-        process, _ = await start(self)
-        return process, lacking
+    async def start_without(*arguments: Any) -> process.Interpreter:
+        started = await start(*arguments)
+        started.missing = lacking
+        return started
 
-    monkeypatch.setattr(processes.Processes, "start", start_without)
+    monkeypatch.setattr(process.Interpreter, "start", start_without)
     with caplog.at_level(logging.WARNING):
         play("1")
     assert caplog.text.count("network (this kernel has none)") == 1

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from rlfactory_interpreter.sandbox import scratch
+from rlfactory_sandbox.folders import remove
 from tests.support.interpreters import own_folder, play
 
 from rlfactory_core.types import FaultKind
-from rlfactory_core.workers.folders import remove
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="the code interpreter needs Linux or macOS")
 linux = pytest.mark.skipif(sys.platform != "linux", reason="a limit that only Linux has")

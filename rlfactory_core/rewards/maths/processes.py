@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,25 +17,25 @@ from typing import Any
 
 import rlfactory_core
 from rlfactory_core.errors import VerifierError
-from rlfactory_core.workers.forkserver import ForkServer
-from rlfactory_core.workers.supervisor import pack
+from rlfactory_core.rewards.maths.worker import line
 
 _BOOT = "import sys; sys.path.insert(0, {path!r}); from rlfactory_core.rewards.maths.worker import main; main()"
-_MEMORY = 2 << 30  # bytes of address space of one process
+_ENVIRONMENT = {"OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+_INHERITED = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")  # others may hold secrets
 _AT_ONCE = 1 << 16  # bytes
 _WALL_S = 45.0  # for an answer on a busy machine; its CPU time ends it before
 
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What a process says of an answer."""
+    """What a process finds out about an answer."""
 
     same: bool
     why: str = ""  # the answer could not be compared
 
 
 class Comparers:
-    """At most ``processes`` processes, started when they are needed, each for one comparison at a time.
+    """``processes`` processes, started with the first answer, each for one comparison at a time.
 
     Args:
         processes: their number.
@@ -40,11 +43,10 @@ class Comparers:
     """
 
     def __init__(self, processes: int, cpu_s: int) -> None:
-        arguments = ("-s", "-X", "utf8", "-c", _BOOT.format(path=str(Path(rlfactory_core.__file__).parents[1])))
-        limits = json.dumps({"memory": _MEMORY, "cpu_s": cpu_s})
-        self._server = ForkServer("math", (*arguments, limits), {"OMP_NUM_THREADS": "1"})
+        self._number, self._cpu_s = processes, cpu_s
         self._free = asyncio.Semaphore(processes)
-        self._idle: list[_Worker] = []
+        self._idle: list[socket.socket] = []
+        self._parent: subprocess.Popen[bytes] | None = None
 
     async def compare(self, golds: Sequence[str], answer: str) -> Compared:
         """Whether an answer is one of the golds.
@@ -52,58 +54,66 @@ class Comparers:
         Raises:
             VerifierError: no process answers; the answer is not to blame.
         """
+        asked = line({"golds": list(golds), "answer": answer})
         async with self._free:
-            said: dict[str, Any] | None = None
             for _ in range(2):  # a process may have been killed from outside
-                worker = self._idle.pop() if self._idle else _Worker(self._server)
+                if self._parent is None or self._parent.poll() is not None or not self._idle:
+                    self._start()
+                parent, connection = self._parent, self._idle.pop()
+                found = None
                 try:
-                    said = await asyncio.wait_for(worker.ask({"golds": list(golds), "answer": answer}), _WALL_S)
+                    found = await asyncio.wait_for(_answer(connection, asked), _WALL_S)
                 except TimeoutError:
                     pass
                 finally:
-                    if said is None or "late" in said:
-                        worker.close()
+                    if found is not None and parent is self._parent:
+                        self._idle.append(connection)
                     else:
-                        self._idle.append(worker)
-                if said is not None:
-                    break
-        if said is None:
-            raise VerifierError(f"math: no process compares the answer. {self._server.log()}")
-        if "late" in said:
-            return Compared(same=False, why="it takes too long to compare the answer")
-        return Compared(said["same"], said.get("error", ""))
+                        connection.close()
+                if found and "late" in found:
+                    return Compared(same=False, why="it takes too long to compare the answer")
+                if found and "same" in found:
+                    return Compared(found["same"], found.get("error", ""))
+        raise VerifierError("math: no process compares the answer, although two were asked. Is the memory full?")
 
     async def close(self) -> None:
         """End all processes."""
-        for worker in self._idle:
-            worker.close()
+        self._end()
+
+    def _start(self) -> None:
+        self._end()
+        boot = _BOOT.format(path=str(Path(rlfactory_core.__file__).parents[1]))
+        environment = {**_ENVIRONMENT, **{name: os.environ[name] for name in _INHERITED if name in os.environ}}
+        pairs = [socket.socketpair() for _ in range(self._number)]
+        theirs = [other.fileno() for _, other in pairs]
+        self._parent = subprocess.Popen(  # noqa: S603
+            (sys.executable, "-s", "-X", "utf8", "-c", boot, str(self._cpu_s), *map(str, theirs)),
+            pass_fds=theirs,
+            stdin=subprocess.DEVNULL,
+            env=environment,
+            start_new_session=True,
+        )
+        for ours, other in pairs:
+            ours.settimeout(0.0)
+            other.close()
+            self._idle.append(ours)
+
+    def _end(self) -> None:
+        parent, self._parent = self._parent, None
+        for connection in self._idle:
+            connection.close()
         self._idle.clear()
-        await asyncio.to_thread(self._server.close)
+        if parent is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(parent.pid, signal.SIGKILL)
+            parent.wait()
 
 
-class _Worker:
-    """One process, and the connections to it."""
-
-    def __init__(self, server: ForkServer) -> None:
-        self._connection, other = socket.socketpair()
-        with other:
-            self._lifeline = server.fork(other.fileno())
-        self._connection.settimeout(0.0)
-
-    async def ask(self, question: dict[str, Any]) -> dict[str, Any] | None:
-        """The process's answer; ``late`` if the kernel has ended it for its time; None if it has ended otherwise."""
-        loop, came = asyncio.get_running_loop(), bytearray()
-        with contextlib.suppress(OSError):
-            await loop.sock_sendall(self._connection, pack(question))
-            while not came.endswith(b"\n") and (more := await loop.sock_recv(self._connection, _AT_ONCE)):
-                came += more
-        return json.loads(came) if came else self._ending(await loop.sock_recv(self._lifeline, _AT_ONCE))
-
-    def close(self) -> None:
-        """End the process."""
-        self._lifeline.close()
-        self._connection.close()
-
-    def _ending(self, told: bytes) -> dict[str, Any] | None:
-        is_late = bool(told) and json.loads(told.splitlines()[-1]).get("exit") == -signal.SIGXCPU
-        return {"late": True} if is_late else None
+async def _answer(connection: socket.socket, asked: bytes) -> dict[str, Any] | None:
+    """What a process answers; None if it has ended."""
+    loop, came = asyncio.get_running_loop(), bytearray()
+    with contextlib.suppress(OSError):
+        await loop.sock_sendall(connection, asked)
+        while not came.endswith(b"\n") and (more := await loop.sock_recv(connection, _AT_ONCE)):
+            came += more
+    return dict(json.loads(came)) if came.endswith(b"\n") else None

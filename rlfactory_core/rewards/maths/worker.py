@@ -1,7 +1,8 @@
-"""The program of the processes that compare answers, and of the fork server from which they are forked.
+"""The program of the processes that compare answers, and of the one from which they are forked.
 
 sympy can compute without end on what a policy writes, such as 9^{9^{9^9}}. The kernel ends a process that has had its
-seconds of CPU time for one comparison, so that neither a busy machine nor a C function without signals matters.
+seconds of CPU time for one comparison, so that neither a busy machine nor a C function without signals matters. The
+processes only parse and compute: math-verify evaluates no names or calls of an answer.
 """
 
 from __future__ import annotations
@@ -9,35 +10,51 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
 import socket
 import sys
 import time
-from functools import partial
 from typing import Any
 
 from rlfactory_core.rewards.maths.compare import same
-from rlfactory_core.workers.guards import enable, python_files
-from rlfactory_core.workers.supervisor import Supervisor, pack
 
-_CONNECTION = 3  # the descriptor that the client gives
+_MEMORY = 2 << 30  # bytes of address space of one process
 
 
 def main() -> None:
-    """Serve the client; the first argument has the limits as JSON."""
-    limits = json.loads(sys.argv[1])
-    supervisor = Supervisor(partial(_work, limits))
+    """Fork a process for each connection, and another if one has ended. Arguments: seconds of CPU time, descriptors."""
+    cpu_s, *descriptors = map(int, sys.argv[1:])
     same(r"\frac{1}{2}", "0.5")  # loads what the processes need
-    python_files(None)
-    supervisor.serve()
+    connections = [socket.socket(fileno=descriptor) for descriptor in descriptors]
+    forked = {_fork(connection, cpu_s): connection for connection in connections}
+    while forked:
+        pid, status = os.wait()
+        connection = forked.pop(pid)
+        if status:  # else the client has closed the connection
+            late = os.waitstatus_to_exitcode(status) == -signal.SIGXCPU
+            connection.sendall(line({"late": True} if late else {"lost": True}))
+            forked[_fork(connection, cpu_s)] = connection
 
 
-def _work(limits: dict[str, int]) -> None:
-    enable({"memory": limits["memory"], "file": 0, "open_files": 64}, os.getcwd(), ())
-    with socket.socket(fileno=_CONNECTION) as connection, connection.makefile("rb") as lines:
-        for line in lines:
-            # Whole seconds, and one more for what the process has begun of the current one.
-            resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + limits["cpu_s"] + 1, -1))
-            connection.sendall(pack(_answered(json.loads(line))))
+def line(message: dict[str, Any]) -> bytes:
+    """A message as the client and the processes exchange it."""
+    return json.dumps(message).encode() + b"\n"
+
+
+def _fork(connection: socket.socket, cpu_s: int) -> int:
+    if pid := os.fork():
+        return pid
+    try:
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with connection.makefile("rb") as lines:
+            while asked := lines.readline():
+                # Whole seconds, and one more for what the process has begun of the current one.
+                resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + cpu_s + 1, -1))
+                connection.sendall(line(_answered(json.loads(asked))))
+    except BaseException:  # noqa: BLE001 it must not go on as a second parent
+        os._exit(1)
+    os._exit(0)
 
 
 def _answered(asked: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import types
 from functools import partial
 from typing import Any, cast
 
-from rlfactory_core.workers.supervisor import pack
+from rlfactory_sandbox.supervisor import pack
 
 _OUTER_FRAMES, _INNER_FRAMES = 3, 7  # shown of a long traceback
 _CHAIN = 3  # shown of a chain of exceptions

@@ -10,8 +10,8 @@ import sys
 from functools import partial
 from typing import Any
 
-from rlfactory_core.workers.guards import enable, python_files
-from rlfactory_core.workers.supervisor import Supervisor, pack
+from rlfactory_sandbox.guards import Confinement, enable, python_files
+from rlfactory_sandbox.supervisor import Supervisor, pack
 
 from . import cells, scratch
 
@@ -24,7 +24,7 @@ def main() -> None:
     supervisor = Supervisor(partial(_interpret, settings), partial(_exceeded, settings))
     for name in settings["preload"]:
         importlib.import_module(name)
-    python_files(tuple(settings["packages"]))  # once, instead of in every process
+    python_files(tuple(settings["confinement"]["packages"]))  # once, instead of in every process
     supervisor.serve()
 
 
@@ -51,8 +51,8 @@ def _interpret(settings: dict[str, Any]) -> None:
         os.dup2(_OUTPUT, standard)
     sys.path.insert(0, "")  # the code can import modules that it writes
     sys.argv = [""]
-    missing = enable(settings["limits"], os.getcwd(), settings["readable"], packages=settings["packages"])
-    for name in [name for name in sys.modules if name.partition(".")[0] in (__package__, "rlfactory_core")]:
+    missing = enable(Confinement(**settings["confinement"]), os.getcwd())
+    for name in [name for name in sys.modules if name.partition(".")[0] in (__package__, "rlfactory_sandbox")]:
         del sys.modules[name]  # the model's code may use this name
     connection = socket.socket(fileno=_CONTROL)
     connection.sendall(pack({"missing": missing}))

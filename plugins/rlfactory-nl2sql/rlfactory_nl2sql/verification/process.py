@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from rlfactory_sandbox import ForkServer
+
 from rlfactory_core.errors import BackendError, RlfactoryError
-from rlfactory_core.workers.forkserver import ForkServer
-from rlfactory_core.workers.lines import LineReader
 from rlfactory_nl2sql.connection import LATEST, Failure, QueryError
 from rlfactory_nl2sql.databases.limiting import SLOW, late
 from rlfactory_nl2sql.verification.connections import KEPT
 from rlfactory_nl2sql.verification.encoding import decode
+from rlfactory_nl2sql.verification.lines import LineReader
 from rlfactory_nl2sql.verification.worker import Access
 
 _log = logging.getLogger(__name__)

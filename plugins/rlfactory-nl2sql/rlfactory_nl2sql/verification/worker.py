@@ -17,11 +17,11 @@ import traceback
 from contextlib import suppress
 from typing import Any, Protocol
 
+from rlfactory_sandbox.guards import Confinement, enable
+from rlfactory_sandbox.supervisor import Supervisor
 from sqlglot import parse_one
 
 from rlfactory_core.errors import RlfactoryError
-from rlfactory_core.workers.guards import enable
-from rlfactory_core.workers.supervisor import Supervisor
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.databases import sqlite  # noqa: F401 - for the workers, which import other kinds when needed
 from rlfactory_nl2sql.verification import jobs  # noqa: F401 - with all imports of jobs
@@ -92,9 +92,8 @@ def _work() -> None:
     stream, connections = connection.makefile("rb"), Connections(clock, slow)
     access = pickle.load(stream)  # noqa: S301
     memory = _address_space() + int(sys.argv[1]) * _MIB
-    limits = {"memory": memory, "file": _FILE_BYTES, "open_files": _OPEN_FILES}
-    readable = [*filter(None, sys.path), *(access - {NETWORK})]
-    missing = enable(limits, os.getcwd(), readable, connects=NETWORK in access)
+    readable = (*filter(None, sys.path), *(access - {NETWORK}))
+    missing = enable(Confinement(memory, _FILE_BYTES, _OPEN_FILES, readable, NETWORK in access), os.getcwd())
     connection.sendall(message("started", missing))
     with suppress(EOFError):
         while True:

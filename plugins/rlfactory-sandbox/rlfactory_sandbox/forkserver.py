@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import glob
@@ -38,7 +39,7 @@ _ENVIRONMENT = {
 class ForkServer:
     """Forks processes from one that has loaded what they need. It is started with the first, and again if it is lost.
 
-    It has a session of its own: by ``sched_autogroup`` its processes starve no other fork server's, nor these them.
+    It has a session of its own, so that Linux (``sched_autogroup``) shares the CPU fairly among fork servers.
 
     Args:
         name: what it is for; a part of its folder's name.
@@ -82,11 +83,19 @@ class ForkServer:
         return ""
 
     def close(self) -> None:
-        """End the fork server and all its processes. In a fork of its client, only let go of it."""
+        """End the fork server and all its processes. In a fork of its client, only forget them."""
         process, self._process = self._process, None
-        if process is None:
-            return
-        with self._connection as connection:
+        if process is not None:
+            self._end(process, self._connection, self._folder)
+
+    async def aclose(self) -> None:
+        """`close` for an event loop. A process that is requested meanwhile is forked by a new fork server."""
+        process, self._process = self._process, None
+        if process is not None:
+            await asyncio.to_thread(self._end, process, self._connection, self._folder)
+
+    def _end(self, process: subprocess.Popen[bytes], connection: socket.socket, folder: str) -> None:
+        with connection:
             if self._client != os.getpid():
                 process.returncode = 0  # nothing to wait for
                 return
@@ -101,7 +110,7 @@ class ForkServer:
         process.kill()
         process.wait()
         with contextlib.suppress(OSError):  # most remove their own
-            folders.remove(self._folder)
+            folders.remove(folder)
 
     def _start(self) -> None:
         _remove_orphans(self._name)

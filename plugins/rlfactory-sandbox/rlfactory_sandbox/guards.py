@@ -13,7 +13,8 @@ import resource
 import signal
 import struct
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import product
 
@@ -24,7 +25,7 @@ try:
 except ImportError:  # without ctypes there are no guards, but the interpreter works
     ctypes = None  # type: ignore[assignment]
 
-__all__ = ["die_with_parent", "enable", "python_files"]
+__all__ = ["Confinement", "die_with_parent", "enable", "python_files"]
 
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 _CAPABILITY_VERSION_3 = 0x20080522
@@ -40,28 +41,28 @@ _CONNECTING = (
 )  # fmt: skip
 
 
-def enable(
-    limits: Mapping[str, int],
-    own: str,
-    readable: Sequence[str],
-    *,
-    connects: bool = False,
-    packages: Sequence[str] | None = None,
-) -> dict[str, str]:
-    """Confine this process irreversibly. Returns the missing guards, each with its reason.
+@dataclass(frozen=True, slots=True)
+class Confinement:
+    """What a process may use and reach."""
 
-    Args:
-        limits: ``memory`` and ``file`` in bytes, ``open_files``.
-        own: the only directory that the process may write to.
-        readable: what it may read besides Python and the system's libraries.
-        connects: whether it may connect to a server. Then it can read what names and certificates need too.
-        packages: files and directories of installed packages that it may read, besides the standard library; None: all.
+    memory: int  # bytes of address space
+    file: int  # bytes of a file
+    open_files: int
+    readable: Sequence[str] = ()  # files and folders, besides Python and the system's libraries
+    connects: bool = False  # to servers; then it can read what names and certificates need too
+    packages: Sequence[str] | None = None  # files and folders of installed packages that it may read; None: all
+
+
+def enable(confinement: Confinement, own: str) -> dict[str, str]:
+    """Confine this process irreversibly; ``own`` is the only folder that it may write to.
+
+    Returns the guards that this platform lacks, each with its reason.
     """
     steps: tuple[tuple[tuple[str, ...], Callable[[], None]], ...] = (
         (("processes",), _give_up_privileges),
-        (("files",), lambda: _restrict_files(own, (*readable, *(_CONNECTING if connects else ())), packages)),
-        (("processes", "network"), lambda: seccomp.install(_libc(), os.getpid(), connects=connects)),
-        (("memory",), lambda: _limit_memory(limits["memory"])),
+        (("files",), lambda: _restrict_files(own, confinement)),
+        (("processes", "network"), lambda: seccomp.install(_libc(), os.getpid(), connects=confinement.connects)),
+        (("memory",), lambda: _limit_memory(confinement.memory)),
     )
     missing: dict[str, str] = {}
     for guards, step in steps:
@@ -73,8 +74,8 @@ def enable(
     if "processes" in missing:
         _limit(resource.RLIMIT_NPROC, 0)  # at least a user other than root can start no processes and threads then
     _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, limits["file"])
-    _limit(resource.RLIMIT_NOFILE, limits["open_files"])
+    _limit(resource.RLIMIT_FSIZE, confinement.file)
+    _limit(resource.RLIMIT_NOFILE, confinement.open_files)
     return missing
 
 
@@ -107,9 +108,11 @@ def _give_up_privileges() -> None:
         raise OSError(ctypes.get_errno(), "capabilities cannot be given up")
 
 
-def _restrict_files(own: str, readable: Sequence[str], packages: Sequence[str] | None) -> None:
-    rules = python_files(None if packages is None else tuple(packages))
-    landlock.restrict(_libc(), own, (*rules, *landlock.reading(("/proc/self", *readable))))
+def _restrict_files(own: str, confinement: Confinement) -> None:
+    connecting = _CONNECTING if confinement.connects else ()
+    readable = landlock.reading(("/proc/self", *confinement.readable, *connecting))
+    packages = None if confinement.packages is None else tuple(confinement.packages)
+    landlock.restrict(_libc(), own, (*python_files(packages), *readable))
 
 
 @cache
