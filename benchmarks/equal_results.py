@@ -41,6 +41,7 @@ ALL = ("train.workers=1", "train.prompts_per_step=4", "eval.every=2", "eval.limi
 KEPT = ("checkpoint.keep=20", "rollout.deterministic=true", "device=cpu")
 QUIZZED = ("rollout.max_turns=12", "rollout.max_turn_tokens=10", "rollout.max_tokens=500", "train.group_size=4")
 QUIZZED += ("train.advantage=gigpo", *RATES)
+COMPARED = ("tokens", "rewards", "weights")
 JUDGE_URL = "JUDGE_URL"  # in a case's keys: the address of `scoring_server`
 
 
@@ -130,6 +131,10 @@ tasks:
     ),
     "until": tiny("a goal that is reached", "train.until={exact_match: 0.5}", "eval.every=1", steps=6),
 }
+
+
+class RunFailedError(Exception):
+    """A run ended with an error."""
 
 
 @dataclass(frozen=True)
@@ -255,8 +260,13 @@ class Bench:
 
     def case(self, name: str) -> Found:
         case = CASES[name]
-        one, other = self._run(name, case, self.before), self._run(name, case, self.after)
-        return compare(name, one, other, self._resumed(one, case) if case.resumed else None)
+        one = self._run(name, case, self.before)
+        try:
+            other = self._run(name, case, self.after)
+            return compare(name, one, other, self._resumed(one, case) if case.resumed else None)
+        except RunFailedError as failed:
+            sys.stderr.write(f"{failed}\n")
+            return Found(name, 0, 0, 0, dict.fromkeys(COMPARED, "fails"), None)
 
     def _run(self, name: str, case: Case, tree: Tree) -> Path:
         out = tree.runs / name.replace(" ", "-")
@@ -314,15 +324,14 @@ class Bench:
         command = [sys.executable, *program, "run", *arguments]
         done = subprocess.run(command, env=environment, cwd=tree.runs, capture_output=True, text=True, check=False)
         if done.returncode:
-            sys.stderr.write(done.stdout + done.stderr)
-            raise SystemExit(f"{tree.name} fails: {' '.join(arguments)}")
+            raise RunFailedError(f"{done.stdout}{done.stderr}{tree.name} fails: {' '.join(arguments)}")
 
 
 def report(found: Sequence[Found], before: Tree, after: Tree, command: str) -> str:
     head = "case | what | steps | attempts | sampled tokens | tokens | rewards | weights | resumed"
     rows = [f"| {head} | metrics that differ |", "|---" * 10 + "|"]
     for one in found:
-        shown = [one.differences[what] or "equal" for what in ("tokens", "rewards", "weights")]
+        shown = [one.differences[what] or "equal" for what in COMPARED]
         shown.append({None: "", "": "equal"}.get(one.resumed, one.resumed or ""))
         rows.append(
             f"| {one.case} | {CASES[one.case].what} | {one.steps} | {one.attempts} | {one.tokens:,} | "
@@ -347,9 +356,8 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch, scoring_server() as url:
         folder = (options.runs or Path(scratch)).absolute()
+        shutil.rmtree(folder / "after", ignore_errors=True)
         before, after = Tree.make(options.before, folder / "before"), Tree.make(options.after, folder / "after")
-        shutil.rmtree(after.runs)
-        after.runs.mkdir()
         bench = Bench(before, after, folder, url)
         found = []
         for name in options.cases:
