@@ -6,7 +6,7 @@
 Calls are followed into the tasks and threads that they start; comprehensions and lambdas are not counted.
 
 - **Loop to sampler**: functions called one by the other below the loop's function, up to and with the sampler's.
-- **Message to the user's tool**: likewise from the function that has the model's message, the last one on both ways.
+- **Message to the user's tool**: likewise, with the function that has the model's message: the last one on both ways.
 - **Stations to the first token**: functions from the loop's on, before the model's first forward pass, that call a
   further function; constructors are not counted. Beside it, all functions that are entered, and their files.
 """
@@ -46,7 +46,7 @@ class Walk:
 
     @property
     def counts(self) -> tuple[int, int, int]:
-        return len(self.sampler) - 1, len(self.tool) - 1, len(self.stations)
+        return len(self.sampler) - 1, len(self.tool), len(self.stations)
 
     @classmethod
     def of(cls, tree: Tree, model: str, folder: Path) -> Walk:
@@ -67,11 +67,9 @@ class Walk:
         begun = next(i for i, (_, name) in enumerate(found["calls"]) if name == sampler[0])
         calls = found["calls"][begun:]
         ends = next(i for i, (_, name) in enumerate(calls) if name.startswith(MODEL) and name.endswith("forward"))
-        # Coroutines that wait for the loop are called again when it waits itself.
-        waiting = {name for _, name in found["calls"][:begun]} - {sampler[0]}
-        entered = [
-            name for name in dict.fromkeys(name for _, name in calls[:ends]) if not _resumes(name, waiting, found)
-        ]
+        chain = found["chains"]["sampler"]
+        above = set(chain[: chain.index(sampler[0])])  # coroutines that wait for the loop are entered again
+        entered = [name for name in dict.fromkeys(name for _, name in calls[:ends]) if name not in above]
         callers = {caller for caller, _ in calls[: ends + 1]}
         stations = [name for name in entered if name in callers and not name.endswith("__init__")]
         return cls(tree.name, sampler, tool[common - 1 :], stations, entered)
@@ -80,16 +78,6 @@ class Walk:
 def _from(loop: str, chain: Chain) -> Chain:
     """The chain from the loop's first function on."""
     return chain[next(i for i, name in enumerate(chain) if name.startswith(loop)) :]
-
-
-def _resumes(name: str, waiting: set[str], found: dict[str, dict[str, Chain]]) -> bool:
-    """Whether a function that led to the loop only goes on."""
-    chain = found["chains"]["sampler"]
-    return name in waiting and name in chain and chain.index(name) < chain.index(_loop_of(chain))
-
-
-def _loop_of(chain: Chain) -> str:
-    return next(name for name in chain if name.startswith(LOOPS))
 
 
 def report(walks: Sequence[Walk], command: str) -> str:
