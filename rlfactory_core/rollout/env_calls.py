@@ -103,15 +103,24 @@ async def ask_env(env: Env, name: str, expected: type[T], *arguments: Any) -> T:
     Raises:
         PluginError: the method is missing, is not async, or returns something else.
     """
+    return checked(env, name, expected, await called(env, name, *arguments))
+
+
+def called(env: Env, name: str, *arguments: Any) -> Awaitable[Any]:
+    """A method's awaitable; raises a `PluginError` if it is missing or not async."""
     method = getattr(env, name, None)
     if method is None:
         raise PluginError(
             f"The environment is {env!r:.80}, which has no method {name}; expected async methods start, step and close."
         )
-    awaitable = method(*arguments)
+    awaitable: Awaitable[Any] = method(*arguments)
     if not inspect.isawaitable(awaitable):
         raise PluginError(f"{type(env).__name__}.{name} is not async; write `async def {name}(…)`.")
-    value = await awaitable
+    return awaitable
+
+
+def checked(env: Env, name: str, expected: type[T], value: Any) -> T:
+    """A method's result; raises a `PluginError` if it is something else."""
     if not isinstance(value, expected):
         raise PluginError(f"{type(env).__name__}.{name} returned {value!r:.80}; expected {expected.__name__}.")
     return value

@@ -17,7 +17,7 @@ from rlfactory_core.algo.advantages import LARGEST_REWARD
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, PluginError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep, Model
-from rlfactory_core.rollout.env_calls import TimedEnv, ask_env
+from rlfactory_core.rollout.env_calls import TimedEnv, ask_env, called, checked
 from rlfactory_core.rollout.episode import Episode, RolloutLimits
 from rlfactory_core.rollout.transcript import Transcript
 from rlfactory_core.types import Fault, FaultKind, Message, StopReason, ToolResult, ToolSpec, Trajectory, Turn
@@ -115,7 +115,7 @@ async def _play(limits: RolloutLimits, env: TimedEnv, transcript: Transcript, pl
             else:
                 try:
                     async with env.limited("step"):
-                        step = await ask_env(env.env, "step", EnvStep, turn.message)
+                        step = checked(env.env, "step", EnvStep, await called(env.env, "step", turn.message))
                 except BackendError as error:
                     failed = ToolResult("", "env", "", FaultKind.INFRA, reason=str(error))
                     step = EnvStep(stop=StopReason.FAULT, results=(failed,))

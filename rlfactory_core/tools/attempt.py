@@ -22,10 +22,9 @@ from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import RlfactoryError, ToolArgumentsError, ToolError, ToolFailedError
 from rlfactory_core.images import content_text
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tools.deadlines import Deadlines
 from rlfactory_core.tools.watchdog import TASK_NAME
 from rlfactory_core.types import FaultKind
-from rlfactory_core.utils.aio import cancelled, end, forget_abandoned, in_time
+from rlfactory_core.utils.aio import cancelled, forget_abandoned, in_time
 from rlfactory_core.utils.display import RUNNING_TOOL, printable, said, shortened, without_credentials
 
 _log = logging.getLogger(__name__)
@@ -55,52 +54,48 @@ MAX_ERROR_CHARS = 1 << 20  # of a `ToolError` that the model reads; the limit on
 _CLOSE_S = 30.0  # for a tool to close, which may have to end processes
 
 
-@dataclass(slots=True)  # not frozen, which would take three times as long to make
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The outcome of a call."""
 
     content: str
     fault: FaultKind | None = None
     attempts: int = 1  # how often the tool ran
-    reason: str = ""  # why there is none, for the user; the model does not see it
+    reason: str = ""  # why the call has no result; shown to the user, hidden from the model
     cached: bool = False  # whether it is the answer to another call
 
 
-async def attempt(
-    tool: Tool, arguments: Mapping[str, Any], context: ToolContext, seconds: float, deadlines: Deadlines
-) -> Answer:
+async def attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, seconds: float) -> Answer:
     """Call the tool for at most ``seconds``. Raises only `asyncio.CancelledError`, when the caller is cancelled."""
-    loop = asyncio.get_running_loop()
-    over = loop.create_future()  # does what asyncio.wait does at a third of the cost, which counts in every call
     # In a task of its own, a tool that cancels itself differs from a caller that is cancelled, and can be abandoned.
-    task = loop.create_task(_answer(tool, arguments, context, over), name=TASK_NAME + tool.spec.name)
-    deadlines.add(over, seconds)
+    task = asyncio.create_task(_answer(tool, arguments, context), name=TASK_NAME + tool.spec.name)
     try:
-        await over
-    finally:
-        if (timed_out := not task.done()) and not await cancelled(task):
-            _log.error("tool %s ignores its cancellation and keeps running", tool.spec.name)
-    if timed_out:
+        async with asyncio.timeout(seconds):
+            return await asyncio.shield(task)
+    except TimeoutError:
         reason = f"no answer within {seconds:.3g} s"
         _log.warning("tool %s: %s", tool.spec.name, reason)
         return Answer(f"Error: {tool.spec.name} did not answer in time.", FaultKind.INFRA, reason=reason)
-    if task.cancelled():
+    except asyncio.CancelledError:
+        caller = asyncio.current_task()
+        if not task.cancelled() or (caller is not None and caller.cancelling()):
+            raise
         reason = "it cancelled itself"
         _log.warning("tool %s: %s", tool.spec.name, reason)
         return unavailable(tool.spec.name, reason)
-    return task.result()
+    finally:
+        if not task.done() and not await cancelled(task):
+            _log.error("tool %s ignores its cancellation and keeps running", tool.spec.name)
 
 
-async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, over: asyncio.Future[None]) -> Answer:
+async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> Answer:
     RUNNING_TOOL.set(tool.spec.name)  # of this task, which makes this attempt only
     try:
         return Answer(content_text(await tool.call(arguments, context)))
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 the boundary; SystemExit and others would end the event loop
-        return Answer("") if over.done() else _attribute(tool.spec.name, error)  # nobody waits for an abandoned one
-    finally:
-        end(over)
+        return _attribute(tool.spec.name, error)
 
 
 def _attribute(name: str, error: BaseException) -> Answer:

@@ -138,6 +138,14 @@ def _additional_properties(
         yield ValidationError(f"additional properties are not allowed: {', '.join(map(repr, unknown))}")
 
 
+def _required(validator: Any, names: Any, instance: Any, schema: object) -> Iterator[ValidationError]:
+    """Reports each missing name as ``validator_value``, where jsonschema has it in the message only."""
+    if validator.is_type(instance, "object") and isinstance(names, list):  # of draft 3 it is a boolean
+        for name in names:
+            if name not in instance:
+                yield ValidationError(f"{name!r} is missing", validator_value=[name])
+
+
 def _unique_items(validator: Any, rule: Any, instance: Any, schema: object) -> Iterator[ValidationError]:
     if rule and validator.is_type(instance, "array") and len(set(map(_key, instance))) < len(instance):
         yield ValidationError(f"{instance!r} has non-unique elements")
@@ -176,6 +184,7 @@ _OWN: Mapping[str, Keyword] = {
     "pattern": _pattern,
     "patternProperties": _pattern_properties,
     "additionalProperties": _additional_properties,
+    "required": _required,
     "uniqueItems": _unique_items,
     "enum": _enum,
     "anyOf": _any_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -16,7 +16,6 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools.attempt import Answer, attempt, close_all, unavailable
 from rlfactory_core.tools.cache import AnswerCache, DiskCache, InFlightCall, MemoryCache, answer_key
-from rlfactory_core.tools.deadlines import Deadlines
 from rlfactory_core.tools.limits import CircuitBreaker, limits_by_tool
 from rlfactory_core.tools.settings import CachePlace, ToolLimits, ToolsConfig
 from rlfactory_core.tools.validation import ArgumentChecker, unknown_tool
@@ -105,7 +104,6 @@ class DefaultToolManager:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._total = asyncio.Semaphore(config.total_concurrency)
         self._watchdog: Watchdog | None = None
-        self._deadlines: Deadlines
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
@@ -131,14 +129,14 @@ class DefaultToolManager:
             await cache.close()
 
     def _bind(self) -> None:
-        """Make semaphores and deadlines for a new event loop, because they belong to one loop."""
+        """Make semaphores for a new event loop, because they belong to one loop."""
         loop = asyncio.get_running_loop()
         if self._watchdog is None or self._watchdog.ended or self._loop is not loop:
             if self._watchdog is not None:
                 self._watchdog.close()
             self._watchdog = Watchdog(lambda blocked: _log.warning("%s", blocked))
         if self._loop is not loop:
-            self._loop, self._deadlines = loop, Deadlines()
+            self._loop = loop
             loop.set_default_executor(DaemonExecutor())
             self._total = asyncio.Semaphore(self._total_concurrency)
             for managed in self._tools.values():
@@ -150,12 +148,13 @@ class DefaultToolManager:
         managed = self._tools.get(call.name)
         problem = self._problem(call, managed)
         if managed is not None and call.arguments is not None and problem is None:
-            fits = managed.checker.plainly_fit(call.arguments)
-            problem = None if fits else await self._wrong_arguments(managed, call.arguments)
+            problem = await self._wrong_arguments(managed, call.arguments)
         if managed is None or call.arguments is None or problem is not None:
             answer = Answer(f"Error: {problem}", FaultKind.POLICY, attempts=0)
+        elif managed.cache is None or (key := answer_key(managed.tool, call.arguments)) is None:
+            answer = await self._run(managed, call.arguments, context, managed.limits.deadline_s)
         else:
-            answer = await self._answer(managed, call.arguments, context)
+            answer = await self._shared(managed, managed.cache, key, call.arguments, context)
         text = clean(answer.content)
         max_tokens = managed.limits.max_result_tokens if managed else self._max_refusal_tokens
         content = truncate(text, max_tokens, self._count_tokens)
@@ -182,21 +181,14 @@ class DefaultToolManager:
 
     async def _wrong_arguments(self, managed: _Managed, arguments: Mapping[str, Any]) -> str | None:
         """Why the arguments are refused, or None. What takes long is done in a thread, so that other calls go on."""
+        if managed.checker.plainly_fit(arguments):
+            return None
         checking = asyncio.to_thread(managed.checker.problem, arguments)
         try:
             problem = await asyncio.wait_for(checking, managed.limits.deadline_s)
         except TimeoutError:
             problem = "the arguments take too long to be checked; use simpler ones"
         return None if problem is None else f"wrong arguments for {managed.tool.spec.name}: {problem}"
-
-    def _answer(
-        self, managed: _Managed, arguments: Mapping[str, Any], context: ToolContext
-    ) -> Coroutine[Any, Any, Answer]:
-        # Not async itself: with thousands of calls in flight, each coroutine counts.
-        key = None if managed.cache is None else answer_key(managed.tool, arguments)
-        if managed.cache is None or key is None:
-            return self._run(managed, arguments, context, managed.limits.deadline_s)
-        return self._shared(managed, managed.cache, key, arguments, context)
 
     async def _shared(
         self, managed: _Managed, cache: AnswerCache, key: str, arguments: Mapping[str, Any], context: ToolContext
@@ -255,7 +247,7 @@ class DefaultToolManager:
                 attempts = 0
                 while True:
                     attempts += 1
-                    answer = await attempt(managed.tool, arguments, context, started + seconds - now, self._deadlines)
+                    answer = await attempt(managed.tool, arguments, context, started + seconds - now)
                     now = clock()
                     managed.breaker.record(answer.fault is FaultKind.INFRA, now)
                     managed.last_reason = answer.reason or managed.last_reason

@@ -66,7 +66,7 @@ class Watchdog:
         self._ended.set()
 
     def _look(self, goes_on: threading.Event) -> None:
-        """Report the tool that keeps the loop from now on; returns when the loop goes on."""
+        """Report a tool that blocks the event loop; return when the loop is free again."""
         task = self._running()
         if task is not None and not goes_on.wait(self._seconds) and self._running() is task:
             name = task.get_name().removeprefix(TASK_NAME)

@@ -264,5 +264,4 @@ def test_one_wrong_item_rules_out_one_of_several_schemas(of: str, monkeypatch: p
 @pytest.mark.parametrize("rule", [{"type": "number", "minimum": 3}, {"type": "number"}, {}])
 def test_what_is_no_number_of_json_fits_no_rule(rule: dict[str, Any], number: float) -> None:
     checker = ArgumentChecker(ToolSpec("t", "", {"type": "object", "properties": {"v": rule}}))
-    assert not checker.plainly_fit({"v": number})
     assert "cannot be written as JSON" in (checker.problem({"v": number}) or "")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlfactory_devkit import FaultInjector
+from rlfactory_devkit import FaultInjector, InjectedFaults
 
 from rlfactory_core.tools import tool
 
@@ -152,5 +152,5 @@ def test_where_an_object_decides_there_is_no_version(fn: Callable[..., Any]) -> 
 
 def test_a_tool_around_another_has_its_version_and_deadline() -> None:
     made = tool(closing_over(1), version="7", deadline_s=2.5)
-    around = FaultInjector(made, 0)
+    around = FaultInjector(made, 0, InjectedFaults(lambda draw: 0.0))
     assert (around.version, around.deadline_s) == ("7", 2.5)
