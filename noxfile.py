@@ -166,9 +166,9 @@ def minimums(session: nox.Session) -> None:
     oldest = [line.split(",")[0].replace(">=", "==") for line in PYPROJECT["project"]["dependencies"]]
     own = ("-e", ".[local]", *editable(INTERPRETER, GATEWAY, DEVKIT))
     place = made(session, ENVIRONMENTS / "oldest", TORCH, *own, *oldest, *group("test"))
-    # The engine's arithmetic and the parsers need no more of the base dependencies than the other tests do. Two files
+    # The engine's arithmetic and the parsers need no more of the base dependencies than the other tests do. Three files
     # need rlfactory-mcp, whose SDK needs newer releases.
-    names = ("engine_*", "chat_p*", "public_api", "cli_tools")
+    names = ("engine_*", "chat_p*", "imports", "public_api", "cli_tools")
     left_out = [f"--ignore-glob=*/test_{name}.py" for name in names]
     tests = ("tests/unit", f"{GATEWAY}/tests", f"{DEVKIT}/tests")
     run_tests(session, place, "-m", "not slow", *left_out, *tests)

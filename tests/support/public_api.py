@@ -29,6 +29,13 @@ def public_modules() -> list[str]:
     return _MODULE.findall((ROOT / "docs" / "api.md").read_text(encoding="utf-8"))
 
 
+def public_names() -> set[tuple[str, str]]:
+    """Each with its module; a public module is also a name of its parent."""
+    names = {(module, name) for module in public_modules() for name in import_module(module).__all__}
+    parents = (module.rpartition(".") for module in public_modules())
+    return names | {(parent, name) for parent, _, name in parents}
+
+
 def api_text() -> str:
     """All of it; each name in full where it is met first."""
     shown: dict[int, str] = {}

@@ -1,19 +1,103 @@
-"""No file imports itself through others: not for type checking, not inside a function, not through a package's face."""
+"""Who may refer to whom, by imports and by texts that name a module: public names only, no circles, nothing above."""
 
 from __future__ import annotations
 
+import re
+import tomllib
+from collections.abc import Sequence
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
 
 import pytest
+from public_api import public_modules, public_names
+from references import PLUGINS, Reference, packages, references, registering
+
+# How many references are left that may not be. Each number only falls, and goes with its last reference.
+PRIVATE_LEFT = {
+    "rlfactory_core": 3,
+    "rlfactory_agents": 33,
+    "rlfactory_devkit": 97,
+    "rlfactory_environments": 6,
+    "rlfactory_judge": 4,
+    "rlfactory_mcp": 15,
+    "rlfactory_nl2sql": 2,
+    "rlfactory_ui": 55,
+    "rlfactory_verl": 114,
+    "rlfactory_vision": 9,
+}
+EDGE_LEFT = {"algo": 2, "chat": 1, "engines": 12, "reporting": 3, "tasks": 14}
+PINNED_LEFT = {
+    "rlfactory-agents",
+    "rlfactory-devkit",
+    "rlfactory-environments",
+    "rlfactory-judge",
+    "rlfactory-mcp",
+    "rlfactory-ui",
+    "rlfactory-verl",
+    "rlfactory-vision",
+}
+DEVKIT_LEFT = {"rlfactory-agents", "rlfactory-environments", "rlfactory-ui"}
+CIRCLES_LEFT = {
+    frozenset(("rlfactory_core.images", "rlfactory_vision.images")),
+    frozenset(("rlfactory_mcp.sharing.daemon", "rlfactory_mcp.sharing.rendezvous")),
+}
 
 
-@pytest.mark.parametrize("package", ["core", "search", "nl2sql", "judge", "interpreter"])
-def test_no_circle_among_files(package: str) -> None:
-    grimp = pytest.importorskip("grimp", reason="comes with import-linter")
-    graph = grimp.build_graph(f"rlfactory_{package}", cache_dir=None)
-    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
-    assert len(imports) > 10
+@cache
+def importable() -> set[tuple[str, str]]:
+    return public_names() | {(module, "") for module in public_modules()}
+
+
+def listed(found: Sequence[Reference]) -> str:
+    return "\n".join(map(str, found))
+
+
+@pytest.mark.parametrize("package", packages())
+def test_a_package_refers_to_public_names_of_the_others_only(package: str) -> None:
+    others = [each for each in references() if each.package == package and each.module.partition(".")[0] != package]
+    assert others or package in ("rlfactory_core", "rlfactory_sandbox")
+    private = [each for each in others if (each.module, each.name) not in importable()]
+    assert len(private) <= PRIVATE_LEFT.get(package, 0), f"private names of other packages:\n{listed(private)}"
+
+
+def test_no_circle_among_files() -> None:
+    """Not for type checking, not inside a function, not by a text; a text may name the package that it stands in."""
+    graph: dict[str, set[str]] = {}
+    for each in references():
+        within = each.text and (each.source in registering() or each.source.startswith(f"{each.target}."))
+        if each.source != each.target and not within:
+            graph.setdefault(each.source, set()).add(each.target)
+    assert len(graph) > 300
+    for one, other in map(sorted, CIRCLES_LEFT):
+        graph[one].discard(other)
     try:
-        TopologicalSorter(imports).prepare()
+        TopologicalSorter(graph).prepare()
     except CycleError as error:
-        pytest.fail(f"These files import each other: {' -> '.join(reversed(error.args[1]))}")
+        pytest.fail(f"These files refer to each other: {' -> '.join(reversed(error.args[1]))}")
+
+
+def test_nothing_below_the_runner_reads_the_configuration_or_asks_the_registry() -> None:
+    """The runner reads the whole configuration, finds the parts, and passes on what each needs."""
+    edge = {"runner", "cli", "config", "plugins"}
+    found: dict[str, list[Reference]] = {}
+    for each in references():
+        room = each.source.removeprefix("rlfactory_core").lstrip(".").partition(".")[0]
+        above = each.target == "rlfactory_core.plugins.registry" or f"{each.target}.".startswith(
+            "rlfactory_core.config."
+        )
+        if each.package == "rlfactory_core" and room not in edge and above and not each.text:
+            found.setdefault(room, []).append(each)
+    too_many = {room: listed(some) for room, some in found.items() if len(some) > EDGE_LEFT.get(room, 0)}
+    assert too_many == {}
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.name)
+def test_a_plugin_works_with_more_than_one_release_of_ours_and_without_the_devkit(plugin: Path) -> None:
+    project = tomllib.loads((plugin / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [needed for some in project.get("optional-dependencies", {}).values() for needed in some]
+    needed = project["dependencies"]
+    pinned = [each for each in (*needed, *extras) if re.match(r"rlfactory-[\w\[\],-]+==", each)]
+    assert bool(pinned) <= (plugin.name in PINNED_LEFT), pinned
+    devkit = [each for each in needed if each.startswith("rlfactory-devkit")]
+    assert bool(devkit) <= (plugin.name in DEVKIT_LEFT), devkit

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import re
-import tomllib
 from importlib import import_module
-from pathlib import Path
 
 import pytest
-from public_api import ROOT, SNAPSHOT, api_text, public_modules
-
-from rlfactory_core.version import __version__
+from public_api import ROOT, SNAPSHOT, api_text, public_modules, public_names
 
 CHANGED = """The public API is not the one in tests/unit/public_api.txt:
 
@@ -44,13 +39,6 @@ IMPORT = re.compile(rf"^\s*from ({_PACKAGES}[\w.]*) import (?:\(([^)]*)\)|([^#\n
 ONE_OF_MANY = {("rlfactory_core.chat.llama3", "Llama3Format")}  # a built-in format, where any would do
 
 
-def public_names() -> set[tuple[str, str]]:
-    """Each with its module; a public module is also a name of its parent."""
-    names = {(module, name) for module in public_modules() for name in import_module(module).__all__}
-    parents = (module.rpartition(".") for module in public_modules())
-    return names | {(parent, name) for parent, _, name in parents}
-
-
 def test_what_examples_and_templates_import_is_public() -> None:
     public = public_names() | ONE_OF_MANY
     files = [*DOCUMENTS, *TEMPLATES]
@@ -64,22 +52,3 @@ def test_what_examples_and_templates_import_is_public() -> None:
         if (module, name) not in public
     ]
     assert private == []
-
-
-@pytest.mark.parametrize("folder", sorted((ROOT / "plugins").glob("rlfactory-*")), ids=lambda folder: folder.name)
-def test_our_plugins_import_public_names_only_or_require_exactly_this_release(folder: Path) -> None:
-    public = public_names()
-    package = folder / folder.name.replace("-", "_")
-    imported = [
-        (path.relative_to(package), node.module, item.name)
-        for path in package.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "rlfactory_core"
-        for item in node.names
-    ]
-    assert imported
-    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    if any(re.fullmatch(rf"rlfactory-core(\[\w+\])?=={__version__}", needed) for needed in project["dependencies"]):
-        assert project["version"] == __version__
-    else:
-        assert [f"{path}: {module}.{name}" for path, module, name in imported if (module, name) not in public] == []
