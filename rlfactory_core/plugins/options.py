@@ -15,6 +15,8 @@ from docstring_parser import parse
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+__all__ = ["Option", "section_options", "value_text"]
+
 
 @dataclass(frozen=True, slots=True)
 class Option:

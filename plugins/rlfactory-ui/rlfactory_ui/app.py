@@ -14,22 +14,9 @@ from rlfactory_core.errors import RlfactoryError
 from rlfactory_core.serving import BodyError
 from rlfactory_ui.access import Access, guarded
 from rlfactory_ui.catalogue import Catalogue
+from rlfactory_ui.commands import Commands
 from rlfactory_ui.pages import STATIC, Site, environment, page
-from rlfactory_ui.players import Players
-from rlfactory_ui.routes import (
-    compare,
-    entry,
-    play,
-    plugins,
-    run,
-    runs,
-    start,
-    start_files,
-    start_machine,
-    start_samples,
-    start_tools,
-    trajectories,
-)
+from rlfactory_ui.routes import compare, entry, play, plugins, run, runs, start, start_parts, trajectories
 from rlfactory_ui.words import page_words
 
 if TYPE_CHECKING:
@@ -37,28 +24,15 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
 
-def create_app(runs_folder: Path, access: Access, players: Players | None = None) -> ASGIApp:
+def create_app(runs_folder: Path, access: Access, commands: Commands | None = None) -> ASGIApp:
     """The page for the runs of one folder, behind its guard.
 
     Args:
         runs_folder: may not exist yet.
         access: who may use it.
-        players: whoever gives them ends them.
+        commands: the caller closes them.
     """
-    modules = (
-        entry,
-        runs,
-        run,
-        play,
-        trajectories,
-        compare,
-        start,
-        start_files,
-        start_tools,
-        start_samples,
-        start_machine,
-        plugins,
-    )
+    modules = (entry, runs, run, play, trajectories, compare, start, start_parts, plugins)
     routes = [route for module in modules for route in module.ROUTES]
     made = Starlette(
         routes=[
@@ -69,7 +43,7 @@ def create_app(runs_folder: Path, access: Access, players: Players | None = None
         ],
         exception_handlers={RlfactoryError: _refused, BodyError: _unread, 404: _missing},
     )
-    made.state.site = Site(Catalogue(runs_folder), access, players or Players())
+    made.state.site = Site(Catalogue(runs_folder), access, commands or Commands())
     return guarded(made, access)
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from rlfactory_core.algo.guard import Guard
-from rlfactory_core.algo.guard_signs import Finding
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.progress import number_label
 from rlfactory_core.reporting.report import Section, behaviour, learning, results, speed, update
 from rlfactory_core.reporting.run_data import RunData, scorers
 from rlfactory_ui.metrics_file import MetricsFile, Row
 
 _RATE_STEPS = 20  # of the last steps, for the time that is left
-_GUARDED = 1000  # the last steps that the guard looks at when a page is first opened
 _WARN_STEPS = 5  # so many steps in a row before a warning
 
 
@@ -27,9 +23,6 @@ class LiveRun:
         self._metrics = MetricsFile(folder.metrics)
         self._config: tuple[int, Mapping[str, Any]] = (0, {})
         self._scorers: tuple[str, ...] = ()
-        self._guard: Guard | None = None
-        self._followed = 0  # steps that the guard has seen
-        self._found: list[Finding] = []
 
     @property
     def config(self) -> Mapping[str, Any]:
@@ -80,37 +73,13 @@ class LiveRun:
         left = self._configured("steps") - int(rows[-1].get("step") or 0)
         return left * sum(row["step_s"] or 0.0 for row in rows) / len(rows) if left > 0 else None
 
-    def warnings(self) -> Iterator[str]:
-        """What a person who watches would want to be told."""
-        everything = self.rows()
-        if len(everything) < self._followed:  # the run went back to an earlier checkpoint
-            self._guard = None
-        if self._guard is None:
-            self._guard, self._followed = Guard(self._weights()), max(0, len(everything) - _GUARDED)
-        played = float(self._configured("prompts_per_step"))  # for the files of older versions
-        for row in everything[self._followed :]:
-            self._found, _ = self._guard.add({"groups": played, **row})
-        self._followed = len(everything)
-        for finding in self._found:
-            yield finding.text
-        rows = everything[-_WARN_STEPS:]
-        if len(rows) < _WARN_STEPS:
-            return
-        faults = {
-            name for row in rows for name, value in row.items() if name in ("faults/infra", "faults/agent") and value
-        }
-        for name in sorted(faults):
-            if all(row.get(name) for row in rows):
-                yield f"Each of the last {_WARN_STEPS} steps had {number_label(name.split('/')[1])} faults."
-
-    def kept_warnings(self) -> list[str]:
-        """What a run that has ended has kept."""
-        return [str(text) for text in self.folder.read_summary().get("warnings") or ()]
-
-    def _weights(self) -> dict[str, float]:
-        """Of the rewards that the configuration names; a task's own are not known here."""
-        rewards = self.config.get("rewards") or ()
-        return {reward.get("label") or reward["name"]: float(reward.get("weight", 1.0)) for reward in rewards}
+    def warnings(self) -> list[str]:
+        """What the run has warned of, and faults in each of its last steps."""
+        found = [str(text) for text in self.folder.read_summary().get("warnings") or ()]
+        rows = self.rows()[-_WARN_STEPS:]
+        lasting = [kind for kind in ("agent", "infra") if all(row.get(f"faults/{kind}") for row in rows)]
+        text = "Each of the last {} steps had {} faults."
+        return found + [text.format(_WARN_STEPS, kind) for kind in lasting if len(rows) == _WARN_STEPS]
 
     def _configured(self, key: str) -> int:
         """A number of the configuration's section ``train``; 0 if it is not known."""

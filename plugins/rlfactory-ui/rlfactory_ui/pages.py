@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -16,9 +17,8 @@ from rlfactory_core.reporting.progress import count_text, seconds_text
 from rlfactory_core.reporting.report import page_environment
 from rlfactory_ui.access import Access
 from rlfactory_ui.catalogue import Catalogue
-from rlfactory_ui.command_runner import Commands
+from rlfactory_ui.commands import Commands
 from rlfactory_ui.live import LiveRun
-from rlfactory_ui.players import Players
 from rlfactory_ui.words import page_words
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ class Site:
 
     catalogue: Catalogue
     access: Access
-    players: Players = field(default_factory=Players)
     commands: Commands = field(default_factory=Commands)
     live: dict[str, LiveRun] = field(default_factory=dict)  # the runs that were looked at, by name
 
@@ -76,6 +75,10 @@ def kept_images(folder: RunFolder) -> KeptImages:
     return KeptImages(folder, lambda digest: f"/runs/{quote(folder.name)}/images/{digest}.png")
 
 
+def _json_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=1)
+
+
 @lru_cache(maxsize=1)
 def environment() -> Environment:
     """The report's templates and filters, and our own pages."""
@@ -84,5 +87,6 @@ def environment() -> Environment:
     base = page_environment()
     assert base.loader is not None
     made = base.overlay(loader=ChoiceLoader([PackageLoader("rlfactory_ui"), base.loader]))
-    made.filters.update(base.filters, count=count_text, duration=seconds_text, page_words=page_words)
+    filters = {"count": count_text, "duration": seconds_text, "page_words": page_words, "json_text": _json_text}
+    made.filters.update({**base.filters, **filters})
     return made

@@ -16,15 +16,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import psutil
+
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import RunFolder, write_atomic
 
 LAUNCHES = ".launches"  # beside the runs: what was started here, and what it wrote
 _HOLDER = re.compile(r"process (\d+) on (.+), since ")
 _LOG_SHOWN = 20_000  # bytes
-_STARTTIME = (
-    18  # place in /proc/PID/stat after the state; see proc(5). The folder's own time is of the first look at it.
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,18 +132,10 @@ def forget(runs: Path, name: str) -> None:
 def _lives_since(pid: int, time_s: float) -> bool:
     """Whether the process lives, and began before that time; a later one of the same number is another one."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        process = psutil.Process(pid)
+        return bool(process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= time_s + 1)
+    except psutil.Error:
         return False
-    except PermissionError:
-        pass  # it lives, as another user
-    try:
-        state, *fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:  # no such list of processes here
-        return not Path("/proc/self").exists()
-    boot = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
-    began = boot + int(fields[_STARTTIME]) / os.sysconf("SC_CLK_TCK")
-    return state != b"Z" and began <= time_s + 1  # of a zombie nobody has asked for the exit code yet
 
 
 def _holds_locks(pid: int) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 from rlfactory_core.serving import make_server
 from rlfactory_ui.access import Access
 from rlfactory_ui.app import create_app
-from rlfactory_ui.players import Players
+from rlfactory_ui.commands import Commands
 
 
 async def serve(
@@ -21,11 +21,11 @@ async def serve(
         hosts: see `Access`.
         ready: called with a one-time token as soon as requests are answered.
     """
-    players = Players()
+    commands = Commands()
     access = Access(listener.getsockname()[1], hosts, password)
-    server = make_server(create_app(runs, access, players), access_log=False, server_header=False, ws="none")
+    server = make_server(create_app(runs, access, commands), access_log=False, server_header=False, ws="none")
     ready(access.link())
     try:
         await server.serve(sockets=[listener])
     finally:
-        await players.close()
+        await commands.close()

@@ -61,24 +61,15 @@ def test_a_run_that_has_ended_shows_what_its_guard_found(browser: TestClient, fo
 def test_a_run_that_goes_on_says_when_it_ends_and_warns(browser: TestClient, folder: RunFolder) -> None:
     folder.write_config({"plugin": "search", "train": {"steps": 100, "prompts_per_step": 4}})
     for step in range(61, 66):
-        folder.append_metrics(step, {"step_s": 2.0, "equal_groups": 4, "entropy": 0.5, "faults/infra": 3})
+        folder.append_metrics(step, {"step_s": 2.0, "entropy": 0.5, "faults/infra": 3})
+    folder.write_summary({"warnings": ["step 64: In all groups all attempts got the same reward."]})
     with folder.locked():
         page = shown(browser, "/runs/first/now")
     assert "65 of 100" in page
     assert "about" in page
     assert "Stop after this step" in page
-    assert "all attempts of each group got the same reward" in page
+    assert "step 64: In all groups all attempts got the same reward." in page
     assert "Each of the last 5 steps had infra faults." in page
-
-
-@pytest.mark.parametrize(("entropy", "warned"), [(0.0, True), (0.005, True), (0.02, False), (None, False)])
-def test_no_entropy_left_is_warned_of(
-    browser: TestClient, folder: RunFolder, entropy: float | None, warned: bool
-) -> None:
-    for step in range(61, 66):
-        folder.append_metrics(step, {} if entropy is None else {"entropy": entropy})
-    with folder.locked():
-        assert ("attempts are all alike" in shown(browser, "/runs/first/now")) is warned
 
 
 def test_a_change_of_the_files_is_told_and_nothing_else(folder: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

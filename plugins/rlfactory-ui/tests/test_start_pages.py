@@ -184,14 +184,14 @@ def test_an_answer_is_scored_dry(browser: TestClient) -> None:
 
 @pytest.mark.slow  # it starts commands
 def test_a_task_is_checked(browser: TestClient) -> None:
-    page = text_of(browser.post("/new/checks/check", data={"plugin": "search"}, headers=PART).text)
+    page = text_of(browser.post("/new/check", data={"plugin": "search"}, headers=PART).text)
     assert "pass oracle" in page
     assert "rlfactory plugins check search" in page
 
 
 @pytest.mark.slow  # it starts commands
 def test_a_reward_is_attacked(browser: TestClient) -> None:
-    page = text_of(browser.post("/new/checks/redteam", data={"plugin": "search"}, headers=PART).text)
+    page = text_of(browser.post("/new/redteam", data={"plugin": "search"}, headers=PART).text)
     assert re.search(r"[\d.]+ % of the wrong answers are accepted, [\d.]+ % of the right ones are refused", page)
     assert re.search(r"\d+ attacks attack answers tried accepted", page)
 

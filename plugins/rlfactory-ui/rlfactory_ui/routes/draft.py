@@ -9,32 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Literal, get_args, get_origin
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.settings import Section
 from rlfactory_ui.catalogue import is_name
 from rlfactory_ui.routes.forms import Form, first
 from rlfactory_ui.words import OPTIONS
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """One input of the form."""
-
-    name: str
-    type: str
-    default: str
-    doc: str
-
-
-def described(name: str, section: type[Section], key: str) -> Field:
-    """The input of ``name=VALUE``, which a section describes under ``key``."""
-    found = section.model_fields[key]
-    choices = get_args(found.annotation) if get_origin(found.annotation) is Literal else ()
-    kind = "bool" if found.annotation is bool else " | ".join(map(str, choices))
-    default = str(found.default).lower() if kind == "bool" else str(found.default)
-    return Field(f"key.{name}", kind, default, found.description or "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,12 +66,6 @@ def _split(form: Form, name: str) -> list[str]:
         return shlex.split(first(form, name))
     except ValueError as error:
         raise UsageError(f"The field {name}: {error}.") from error
-
-
-def sample_words(form: Form) -> list[str]:
-    """Those that `rlfactory samples` takes."""
-    which = first(form, "sample")
-    return [*words_of(form), *(["--sample", which] if which else [])]
 
 
 def tool_words(words: Sequence[str]) -> list[str]:

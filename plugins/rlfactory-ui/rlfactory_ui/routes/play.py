@@ -11,14 +11,14 @@ from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_ui.commands import kept_conversation
 from rlfactory_ui.pages import kept_images, page, part, site_of
-from rlfactory_ui.players import kept
 from rlfactory_ui.routes.forms import Form, first, posted
 
 
 async def show(request: Request) -> Response:
     folder = site_of(request).catalogue.folder(request.path_params["name"])
-    return page(request, "play.jinja", **_conversation(folder, kept(folder.path)))
+    return page(request, "play.jinja", **_conversation(folder, kept_conversation(folder.path)))
 
 
 async def order(request: Request) -> Response:
@@ -28,10 +28,10 @@ async def order(request: Request) -> Response:
     form = await posted(request)
     given = _order(form)
     if given["do"] == "stop":
-        await site.players.end(folder.name)
-        return part("play_now.jinja", **_conversation(folder, kept(folder.path)))
+        await site.commands.end_play(folder.name)
+        return part("play_now.jinja", **_conversation(folder, kept_conversation(folder.path)))
     words = [word for name in ("api", "model") if (value := first(form, name)) for word in (f"--{name}", value)]
-    found = await site.players.order(folder.path, words, given)
+    found = await site.commands.play(folder.path, words, given)
     return part("play_now.jinja", **_conversation(folder, found), saved=given["do"] == "save")
 
 

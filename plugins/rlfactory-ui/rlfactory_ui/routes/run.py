@@ -48,7 +48,7 @@ def _shown(site: Site, name: str) -> dict[str, Any]:
         "run": entry,
         "sections": live.sections(),
         "seconds_left": live.seconds_left() if going else None,
-        "warnings": list(live.warnings()) if going else live.kept_warnings(),
+        "warnings": live.warnings(),
         "log": processes.log_text(site.catalogue.runs, name),
         "version": live.version(),
     }

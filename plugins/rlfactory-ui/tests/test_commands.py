@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from fake_openai import serve
-from rlfactory_ui.players import KEPT, Players, kept
+from rlfactory_ui.commands import STATE, Commands, kept_conversation
 from talked_task import oracle, run_of_it
 
 from rlfactory_core.errors import UsageError
@@ -20,20 +20,20 @@ def test_the_page_keeps_a_process_and_what_was_said(tmp_path: Path) -> None:
     run = run_of_it(tmp_path, "run")
 
     async def talk(*orders: dict[str, Any]) -> list[dict[str, Any]]:
-        players = Players()
+        commands = Commands()
         try:
-            return [await players.order(run, ["--api", server.url], each) for each in orders]
+            return [await commands.play(run, ["--api", server.url], each) for each in orders]
         finally:
-            await players.close()
+            await commands.close()
 
     with serve(oracle) as server:
         (_, last) = asyncio.run(talk({"do": "step"}, {"do": "step"}))
         assert last["stop"] == "final_answer"
-        assert kept(run) is not None
+        assert kept_conversation(run) is not None
         (again,) = asyncio.run(talk({"do": "show"}))
         assert [turn["text"] for turn in again["turns"]] == [turn["text"] for turn in last["turns"]]
         assert again["reward"] == 1.0
     with pytest.raises(UsageError, match=r"127\.0\.0\.1"):
         asyncio.run(talk({"do": "show"}))
-    (run / KEPT).write_text("damaged", encoding="utf-8")
-    assert kept(run) is None
+    (run / STATE).write_text("damaged", encoding="utf-8")
+    assert kept_conversation(run) is None
