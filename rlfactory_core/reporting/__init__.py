@@ -4,9 +4,28 @@ The names here are for a plugin's own report sections and engines, and for code 
 """
 
 from rlfactory_core.reporting.charts import Chart, Line
-from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.folder import RUNS, RunFolder
+from rlfactory_core.reporting.kept_images import KeptImages, read_image
 from rlfactory_core.reporting.metrics import component_means, group_metrics
-from rlfactory_core.reporting.report import Section
-from rlfactory_core.reporting.run_data import RunData
+from rlfactory_core.reporting.report import Section, live_sections, page_environment
+from rlfactory_core.reporting.run_data import RunData, eval_value, scorers, success_metric
+from rlfactory_core.reporting.trajectories import StoredTrajectory
 
-__all__ = ["Chart", "Line", "RunData", "RunFolder", "Section", "component_means", "group_metrics"]
+__all__ = [
+    "RUNS",
+    "Chart",
+    "KeptImages",
+    "Line",
+    "RunData",
+    "RunFolder",
+    "Section",
+    "StoredTrajectory",
+    "component_means",
+    "eval_value",
+    "group_metrics",
+    "live_sections",
+    "page_environment",
+    "read_image",
+    "scorers",
+    "success_metric",
+]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import isnan
 from typing import Protocol, Self
 
-__all__ = ["NullProgress", "Progress", "StageState", "count_text", "seconds_text"]
+__all__ = ["NullProgress", "Progress", "StageState", "count_text", "number_label", "seconds_text"]
 
 
 class Progress(Protocol):

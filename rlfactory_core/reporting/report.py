@@ -96,6 +96,13 @@ def write_report(folder: RunFolder, extra: Iterable[SectionMaker] = ()) -> Path:
     return folder.report
 
 
+def live_sections(run: RunData) -> list[Section]:
+    """The sections of a run that goes on; its results come first once all of them are there."""
+    finished = (run.summary.get("eval") or {}).get("after")
+    first = (results, learning) if finished else (learning, results)
+    return [section for make in (*first, behaviour, speed, update) if (section := make(run)) is not None]
+
+
 def results(run: RunData) -> Section | None:
     """Held-out success before and after, overall and by slice, and the controls."""
     rows = eval_rows(run.summary)

@@ -14,9 +14,9 @@ from typing import Any
 
 import yaml
 
+from rlfactory_core.cache import write_atomically
 from rlfactory_core.errors import UsageError
-from rlfactory_core.reporting.folder import RunFolder, write_atomic
-from rlfactory_core.reporting.run_data import eval_value, success_metric
+from rlfactory_core.reporting import RunFolder, eval_value, success_metric
 from rlfactory_ui import processes
 
 NOTES = "ui.json"  # in a run's folder: the user's own tags and note
@@ -116,7 +116,7 @@ class Catalogue:
     def annotate(self, name: str, tags: Sequence[str], note: str) -> None:
         """Save the user's own tags and note."""
         text = json.dumps({"tags": list(dict.fromkeys(tags)), "note": note}, ensure_ascii=False)
-        write_atomic(self.folder(name).path / NOTES, text + "\n")
+        write_atomically(self.folder(name).path / NOTES, f"{text}\n".encode())
 
     def delete(self, name: str) -> None:
         """

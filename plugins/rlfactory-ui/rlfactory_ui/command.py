@@ -13,7 +13,7 @@ import click
 
 from rlfactory_core.cli.output import echo
 from rlfactory_core.errors import UsageError
-from rlfactory_core.reporting.folder import RUNS
+from rlfactory_core.reporting import RUNS
 from rlfactory_core.serving import listener
 
 _ANY_4, _ANY_6 = str(ipaddress.IPv4Address(0)), str(ipaddress.IPv6Address(0))

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.report import Section, behaviour, learning, results, speed, update
-from rlfactory_core.reporting.run_data import RunData, scorers
+from rlfactory_core.reporting import RunData, RunFolder, Section, live_sections, scorers
 from rlfactory_ui.metrics_file import MetricsFile, Row
 
 _RATE_STEPS = 20  # of the last steps, for the time that is left
@@ -58,12 +56,8 @@ class LiveRun:
         )
 
     def sections(self) -> list[Section]:
-        """The report's charts, as far as the run has come; curves come first until all results are there."""
-        data = self.data()
-        finished = (data.summary.get("eval") or {}).get("after")
-        first = (results, learning) if finished else (learning, results)
-        order = (*first, behaviour, speed, update)
-        return [section for make in order if (section := make(data)) is not None]
+        """The report's charts, as far as the run has come."""
+        return live_sections(self.data())
 
     def seconds_left(self) -> float | None:
         """From the last steps; None if it is not known."""

@@ -11,10 +11,8 @@ from urllib.parse import quote
 
 from starlette.responses import HTMLResponse, Response
 
-from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.kept_images import KeptImages
+from rlfactory_core.reporting import KeptImages, RunFolder, page_environment
 from rlfactory_core.reporting.progress import count_text, seconds_text
-from rlfactory_core.reporting.report import page_environment
 from rlfactory_ui.access import Access
 from rlfactory_ui.catalogue import Catalogue
 from rlfactory_ui.commands import Commands

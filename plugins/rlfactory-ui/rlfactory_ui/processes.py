@@ -18,8 +18,9 @@ from pathlib import Path
 
 import psutil
 
+from rlfactory_core.cache import write_atomically
 from rlfactory_core.errors import UsageError
-from rlfactory_core.reporting.folder import RunFolder, write_atomic
+from rlfactory_core.reporting import RunFolder
 
 LAUNCHES = ".launches"  # beside the runs: what was started here, and what it wrote
 _HOLDER = re.compile(r"process (\d+) on (.+), since ")
@@ -99,7 +100,7 @@ def start(runs: Path, name: str, words: Sequence[str]) -> Launch:
 
 
 def _save(runs: Path, launch: Launch) -> None:
-    write_atomic(runs / LAUNCHES / f"{launch.name}.json", json.dumps(asdict(launch)) + "\n")
+    write_atomically(runs / LAUNCHES / f"{launch.name}.json", (json.dumps(asdict(launch)) + "\n").encode())
 
 
 def launched(runs: Path, name: str) -> Launch | None:

@@ -8,8 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.reporting import RunFolder, StoredTrajectory
 
 _SHADES = ((-0.1, 0), (-0.7, 1), (-1.6, 2), (-3.0, 3))  # log-prob from which on a token has this shade; else 4
 

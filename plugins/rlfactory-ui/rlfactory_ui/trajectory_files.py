@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.errors import DataError, UsageError
-from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.reporting import RunFolder, StoredTrajectory
 
 _NAME = re.compile(r"(step-\d+|eval-[\w.-]+|control-[\w.-]+)\.jsonl")
 _FILES_KEPT = 32  # indexed files in memory

@@ -11,11 +11,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.reporting.charts import Chart
-from rlfactory_core.reporting.charts import Line as Curve
-from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting import Chart, RunData, RunFolder, eval_value, success_metric
+from rlfactory_core.reporting import Line as Curve
 from rlfactory_core.reporting.progress import count_text, number_label
-from rlfactory_core.reporting.run_data import RunData, eval_value, success_metric
 from rlfactory_ui import trajectory_files
 from rlfactory_ui.pages import kept_images, page, site_of
 from rlfactory_ui.trajectory_files import Line

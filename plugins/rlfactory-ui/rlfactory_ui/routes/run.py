@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from rlfactory_core.config.loading import dump_yaml
 from rlfactory_core.errors import UsageError
-from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting import RunFolder
 from rlfactory_ui import processes
 from rlfactory_ui.catalogue import State
 from rlfactory_ui.pages import Site, page, part, site_of

@@ -10,11 +10,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from rlfactory_core.algo.advantages import ADVANTAGES, group_advantages
-from rlfactory_core.errors import UsageError
-from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.kept_images import read_image
-from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.algo import group_advantages
+from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.reporting import RunFolder, StoredTrajectory, read_image
 from rlfactory_ui import trajectory_files
 from rlfactory_ui.pages import kept_images, page, part, site_of
 from rlfactory_ui.tokens import TokenTexts, advantage_colour
@@ -127,13 +125,14 @@ def _equal_turns(one: StoredTrajectory, other: StoredTrajectory) -> int:
 def _advantages(config: object, file: str, group: Sequence[Line]) -> dict[int, float]:
     """By number; empty for evaluations, and for estimators that need more than the rewards."""
     train = config.get("train") if isinstance(config, dict) else None
-    name = (train or {}).get("advantage", "grpo")
     live = [line for line in group if not line.masked]
-    if name not in ADVANTAGES or len(live) < 2 or not file.startswith("step-"):
+    if len(live) < 2 or not file.startswith("step-"):
         return {}
-    return dict(
-        zip((line.number for line in live), group_advantages(name, [line.reward for line in live]), strict=True)
-    )
+    try:
+        found = group_advantages((train or {}).get("advantage", "grpo"), [line.reward for line in live])
+    except ConfigError:
+        return {}
+    return dict(zip((line.number for line in live), found, strict=True))
 
 
 def _elsewhere(folder: RunFolder, sample: str, here: str) -> list[tuple[str, int]]:
