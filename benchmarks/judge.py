@@ -49,12 +49,12 @@ from judge_overlap import BAR_HIDDEN, TOOL_MOST_S, TOOL_S, VOTES, measure_overla
 from loopback import MAX_TOKENS, loopback_server
 from machine import MINIATURE, describe, finish, publish
 from rlfactory_judge.contract import UnreadableError
+from rlfactory_judge.demo.server import local_server
 from rlfactory_judge.forms.kinds import ScoreForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.scoring.judge import OutcomeJudge
 from rlfactory_judge.service.service import JudgeService
-from rlfactory_judge.serving.servers import ServerProcess, local_server
 
 from rlfactory_core.types import Message, Sample, StopReason, ToolCall, ToolResult, Trajectory, Turn
 
@@ -169,7 +169,7 @@ def body(rubric: Rubric, options: JudgeOptions, trajectory: Trajectory) -> str:
     )
 
 
-def loads(local: str, real: ServerProcess) -> list[Load]:
+def loads(local: str, real: str, model: str) -> list[Load]:
     slow, fast = f"{local}/0.5/0.5/4096/v1", f"{local}/0.02/0.5/4096/v1"
     own = {
         "0.5 s": (slow, True, ((1, 4), (16, 64), (64, 256))),
@@ -178,7 +178,7 @@ def loads(local: str, real: ServerProcess) -> list[Load]:
     if MINIATURE:
         return [
             Load("20 ms", fast, "judge", 2, 4, 1, has_bar=False),
-            Load("real", real.url, real.model, 1, 2, 1, has_bar=False),
+            Load("real", real, model, 1, 2, 1, has_bar=False),
         ]
     made = [
         Load(name, url, "judge", at_once, number, 3, has_bar)
@@ -187,15 +187,16 @@ def loads(local: str, real: ServerProcess) -> list[Load]:
     ]
     sizes = ((1, 32), (16, 96), (64, 128))
     name = "transformers serve"
-    return made + [Load(name, real.url, real.model, at, number, 5, has_bar=True) for at, number in sizes]
+    return made + [Load(name, real, model, at, number, 5, has_bar=True) for at, number in sizes]
 
 
 async def measure_throughput(local: str, scratch: Path) -> tuple[list[str], bool]:
     """Rows of the table, and whether all bars are met."""
     rows, good = [], True
-    async with local_server(tiny_judge(scratch / "judge")) as real, httpx.AsyncClient() as client:
+    model = tiny_judge(scratch / "judge")
+    async with local_server(model) as real, httpx.AsyncClient() as client:
         await client.get(f"{local}/bodies")  # forgets those before
-        for load in loads(local, real):
+        for load in loads(local, real, str(model)):
             ours, bare = await throughput(load)
             if load.model == "judge":
                 bodies = (await client.get(f"{local}/bodies")).json()["distinct"]

@@ -3,7 +3,7 @@
     python benchmarks/judge_learns.py            # writes benchmarks/results/judge_learns.md
 
 Each run is the whole command in a process of its own, both warm starts included. Afterwards the run's judge is measured
-by ``rlfactory judge calibrate`` on labelled answers about a catalogue that it was not shown, and on the injected texts.
+by ``rlfactory judge calibrate`` on labelled answers about a world that it was not shown, and on the injected texts.
 The bars stand below; the script exits with 1 where a seed misses one.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 
 from machine import describe, sized
 from rlfactory_judge.demo.judge_model import RUBRIC, demo_labels, judge_model
-from rlfactory_judge.serving.servers import local_server
+from rlfactory_judge.demo.server import local_server
 from rlfactory_judge.trust.labels import write_labels
 from seeds import measure_seeds, run_plugin
 
@@ -55,7 +55,7 @@ class Run:
 
     @property
     def without(self) -> float:
-        return self.after["control/empty_catalogue/exact_match"]
+        return self.after["control/no_results/exact_match"]
 
     @property
     def accuracy(self) -> float:
@@ -94,8 +94,9 @@ async def calibrated(seed: int, scratch: Path) -> dict[str, Any]:
     """The figures of ``rlfactory judge calibrate``, of the judge in the cache, served as in the run."""
     labels = scratch / f"labels-{seed}.jsonl"
     write_labels(labels, demo_labels(seed, LABELS))
-    async with local_server(judge_model(seed, NullProgress())) as server:
-        options = {"labels": labels, "url": server.url, "model": server.model, "rubric": RUBRIC}
+    model = judge_model(seed, NullProgress())
+    async with local_server(model) as url:
+        options = {"labels": labels, "url": url, "model": model, "rubric": RUBRIC}
         flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]
         flags += ["--json", "--injections", str(INJECTIONS), "max_tokens=32", "cache=memory"]
         process = await asyncio.create_subprocess_exec(
@@ -113,7 +114,7 @@ def _mean(values: Any) -> float:
 
 
 def report(runs: Sequence[Run], command: str) -> str:
-    head = "| seed | seconds | truth, before | after | T=1, before | after | judge, before | after | empty catalogue |"
+    head = "| seed | seconds | truth, before | after | T=1, before | after | judge, before | after | no results |"
     rows = [head, "|---" * 9 + "|"]
     for one in runs:
         cells = [
@@ -141,14 +142,14 @@ def report(runs: Sequence[Run], command: str) -> str:
     return (
         "# `rlfactory run --plugin judge` from an empty cache\n\n"
         "Rewarded is the score of a tiny judge, which `transformers serve` serves over HTTP; exact match, the truth,\n"
-        "has the weight 0. 96 held-out questions about a catalogue that neither model was shown before, greedy and\n"
-        'sampled at temperature 1. "Empty catalogue": the truth after training where the tool finds nothing. Bold:\n'
-        f"a bar is missed (a rise of {RISE:g} at least, greedy and at temperature 1; at most {WITHOUT:g} with the\n"
-        f"empty catalogue; a kappa of at least {KAPPA:g}; at most {SECONDS:.0f} seconds).\n\n"
+        "has the weight 0. 100 held-out questions about a world that neither model was shown before, greedy and\n"
+        'sampled at temperature 1. "No results": the truth after training where search finds nothing. Bold: a bar\n'
+        f"is missed (a rise of {RISE:g} at least, greedy and at temperature 1; at most {WITHOUT:g} without results;\n"
+        f"a kappa of at least {KAPPA:g}; at most {SECONDS:.0f} seconds).\n\n"
         + "\n".join(rows)
         + "\n\nThe curves, greedy, truth / judge's score:\n\n"
         + "\n".join(curve)
-        + f"\n\nThe judges on {LABELS} labelled answers about another catalogue, half of them right, as measured by\n"
+        + f"\n\nThe judges on {LABELS} labelled answers about another world, half of them right, as measured by\n"
         f"`rlfactory judge calibrate`; into each wrong answer {INJECTIONS} of the plugin's injected texts are put:\n\n"
         + "\n".join(judges)
         + f"\n\nMade by `{command}` on {describe()}.\n"

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import blank_model
 import pytest
-from judge_serving import save_tiny_model
 from runs import write_lines
 
 pytestmark = pytest.mark.slow
@@ -27,7 +27,7 @@ print(json.load(answer)["choices"][0]["message"]["content"])
 def test_an_agent_of_ones_own_is_trained(page: Any, expect: Callable[..., Any], tmp_path: Path) -> None:
     """A program, asked for the search task's questions, with a random model behind it: nothing is warm-started."""
     pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
-    model = save_tiny_model(tmp_path / "model")
+    model = blank_model.write(tmp_path / "model", ["What colour is the capital of France? It is Paris."] * 4)
     agent = tmp_path / "agent.py"
     agent.write_text(AGENT)
     page.goto("/new")

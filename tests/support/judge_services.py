@@ -44,9 +44,9 @@ def question(text: str = "How good is it?") -> Question:
     return Question("You judge.", text, FORM)
 
 
-def options(*urls: str, **more: Any) -> JudgeOptions:
-    """For servers on the loopback; plain text and no cache unless asked for."""
-    return JudgeOptions(**{"url": urls, "output": "text", "cache": "off", "request_s": 30.0, **more})
+def options(url: str | None, **more: Any) -> JudgeOptions:
+    """For a server on the loopback; plain text and no cache unless asked for."""
+    return JudgeOptions(**{"url": url, "output": "text", "cache": "off", "request_s": 30.0, **more})
 
 
 class CountingService(JudgeService):
@@ -68,15 +68,11 @@ class CountingService(JudgeService):
 
 @asynccontextmanager
 async def judging(
-    *urls: str,
-    timing: Timing = AT_ONCE,
-    folder: Path | None = None,
-    say: Callable[[str], None] | None = None,
-    **more: Any,
+    url: str, timing: Timing = AT_ONCE, folder: Path | None = None, **more: Any
 ) -> AsyncIterator[CountingService]:
     """An open service."""
-    service = CountingService(options(*urls, **more), timing=timing)
-    await service.open(folder, say)
+    service = CountingService(options(url, **more), timing=timing)
+    await service.open(folder)
     try:
         yield service
     finally:

@@ -25,14 +25,14 @@ class ScriptedJudge:
         self.asked: list[tuple[Question, int]] = []
         self.opened: list[Any] = []
         self.closed = 0
-        self.endpoints: tuple[Sequence[str], str] | None = None
+        self.endpoint: tuple[str, str] | None = None
         self.model = "scripted"
 
     @property
     def questions(self) -> list[Question]:
         return [question for question, _ in self.asked]
 
-    async def open(self, folder: Any, say: Any = None) -> None:
+    async def open(self, folder: Any) -> None:
         self.opened.append(folder)
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
@@ -46,8 +46,8 @@ class ScriptedJudge:
     def describe(self) -> str:
         return "scripted"
 
-    def use_endpoints(self, urls: Sequence[str], model: str) -> None:
-        self.endpoints = (urls, model)
+    def use_endpoint(self, url: str, model: str) -> None:
+        self.endpoint = (url, model)
 
     async def close(self) -> None:
         self.closed += 1

@@ -1,4 +1,4 @@
-"""``rlfactory judge``: serve a judge, measure it, and ask it one question."""
+"""``rlfactory judge``: measure a judge, and ask it one question."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 
-from rlfactory_core.cli.commands import LazyCommand, LazyGroup
 from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.errors import UsageError
 from rlfactory_core.utils.display import printable
@@ -23,27 +22,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 URL = click.option(
-    "--url", multiple=True, metavar="URL", help="The judge's address; may be repeated. Default: on this machine."
+    "--url", metavar="URL", help="The judge's address. Default: http://127.0.0.1:8000/v1, as of `vllm serve`."
 )
 MODEL = click.option("--model", metavar="ID", help="The served model's id. Default: the only one that is served.")
 
-_COMMANDS = {
-    "ask": LazyCommand("rlfactory_judge.commands:ask", "Have one answer judged, and see how."),
-    "calibrate": LazyCommand(
-        "rlfactory_judge.commands:calibrate", "Measure how far it can be trusted, on labelled answers."
-    ),
-    "serve": LazyCommand(
-        "rlfactory_judge.serving.command:serve", "Start its server, and keep it running until Ctrl-C."
-    ),
-}
 
-
-@click.group("judge", cls=LazyGroup, lazy=_COMMANDS)
+@click.group("judge")
 def judge() -> None:
-    """Serve, measure and query a model judge."""
+    """Measure and query a model judge."""
 
 
-@click.command("ask", context_settings={"show_default": True})
+@judge.command(context_settings={"show_default": True}, short_help="Have one answer judged, and see how.")
 @URL
 @MODEL
 @click.option("--rubric", default="correctness", metavar="NAME|FILE", help="One for mode outcome, or a Jinja file.")
@@ -104,12 +93,10 @@ def reward_options(given: Mapping[str, Any], rest: Sequence[str]) -> JudgeOption
     return read_options(merge(plain, *map(parse_override, rest)))
 
 
-async def _opened(
-    service: JudgeService, work: Callable[[], Awaitable[T]], say: Callable[[str], None] | None = None
-) -> T:
+async def _opened(service: JudgeService, work: Callable[[], Awaitable[T]]) -> T:
     """The result of some work while the service is open; raises as `JudgeService.open` and the work."""
     try:
-        await service.open(None, say)
+        await service.open()
         return await work()
     finally:
         await service.close()
@@ -124,7 +111,7 @@ def _read(text: str) -> str:
         raise UsageError(f"No text can be read from the file {text[1:]}: {error}") from error
 
 
-@click.command()
+@judge.command(short_help="Measure how far it can be trusted, on labelled answers.")
 @click.option(
     "--labels", metavar="FILE", type=click.Path(path_type=Path), help="A JSONL file of answers that people judged."
 )
@@ -164,7 +151,7 @@ def calibrate(labels: Path | None, injections: int | None, as_json: bool, rest: 
         injections_each=injections or 0,
     )
     with make_progress(sys.stderr if as_json else sys.stdout) as measurement.progress:
-        asyncio.run(_opened(measurement.service, measurement.run, measurement.progress.say))
+        asyncio.run(_opened(measurement.service, measurement.run))
     found = summarise(measurement)
     if as_json:
         echo_json(found.to_dict())

@@ -16,15 +16,15 @@ __all__ = [
 
 
 class RefusedError(VerifierError):
-    """No endpoint answers this question, for example because it is too long; other questions are answered."""
+    """The server does not answer this question, although it answers others."""
 
 
 class RejectedError(RefusedError):
-    """The endpoints reject the question itself, for example because it is too long. No outage looks like this."""
+    """The server rejects the question itself, for example because it is too long. No outage looks like this."""
 
 
 class UnavailableError(VerifierError):
-    """No endpoint answered, retries included."""
+    """The server did not answer, retries included."""
 
 
 class BudgetError(VerifierError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from rlfactory_core.settings import File, Fraction, Natural, Positive, Section
 from rlfactory_core.tools.settings import CachePlace
@@ -16,17 +16,32 @@ OnFailure = Literal["mask", "stop"]
 Seconds = Annotated[float, Field(gt=0.0)]
 
 
+def _one(given: object) -> object:
+    """A list of one as that one."""
+    if not isinstance(given, list | tuple):
+        return given
+    if len(given) != 1:
+        raise ValueError(
+            f"{len(given)} were given. A judge has one address: let one server have all replicas (vllm serve "
+            "--data-parallel-size N), or put a load balancer before several"
+        )
+    return given[0]
+
+
+One = Annotated[str, BeforeValidator(_one)]
+
+
 class JudgeOptions(Section):
     """Which model judges, what it is asked, what it may cost, and what happens if it fails."""
 
     # who
     model: str | None = None
     """The served model's id, or with placement=pool its folder or hub id; none: the only one that is served."""
-    url: str | tuple[str, ...] | None = None
-    """Addresses of OpenAI-compatible servers; none: the default one of `rlfactory judge serve`."""
-    api_key_env: str | tuple[str, ...] | None = None
-    """The environment variable with the servers' key, or one for each address of `url`; none: RLFACTORY_API_KEY, or
-    OPENAI_API_KEY for OpenAI's own server."""
+    url: One | None = None
+    """The address of an OpenAI-compatible server; none: port 8000 on this machine, the default of `vllm serve`."""
+    api_key_env: One | None = None
+    """The environment variable with the server's key; none: RLFACTORY_API_KEY, or OPENAI_API_KEY for OpenAI's own
+    server."""
     placement: Literal["endpoint", "pool"] = "endpoint"
     """With pool, the engine verl serves the model on GPUs of its own."""
     gpus: Positive = 1
@@ -58,15 +73,15 @@ class JudgeOptions(Section):
 
     # cost and speed
     concurrency: Positive = 64
-    """Requests at once, over all endpoints."""
+    """Requests at once."""
     request_s: Seconds = 120.0
     """Deadline of one request."""
     retries: Natural = 4
-    """Requests after the first one of a question, to another endpoint where there is one."""
+    """Requests after the first one of a question."""
     breaker_failures: Positive = 5
-    """Failures in a row after which an endpoint gets no requests."""
+    """Failures in a row after which the server gets no requests."""
     breaker_reset_s: Seconds = 10.0
-    """How long it gets no requests, before its health is checked."""
+    """How long it then gets no requests, before its health is checked."""
     cache: CachePlace = "disk"
     """Where replies are kept, so that an equal question is asked once."""
     token_budget: Positive | None = None
@@ -74,7 +89,7 @@ class JudgeOptions(Section):
     on_budget: OnFailure = "mask"
     """What happens when the budget is spent: a verifier fault, or the run stops as well."""
     on_outage: OnFailure = "mask"
-    """What happens when no endpoint answers."""
+    """What happens when the server does not answer."""
 
     # trust
     labels: File | None = None
@@ -87,11 +102,6 @@ class JudgeOptions(Section):
     max_place: Annotated[float, Field(ge=0.5, le=1.0)] | None = 0.7
     """With `min_kappa`, in the modes that compare: no run starts if the 95 % interval of the share of comparisons that
     one place wins, the first or the second, ends above this; none: any."""
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """The addresses of `url`; none if it is not given."""
-        return (self.url,) if isinstance(self.url, str) else self.url or ()
 
     def on_scale(self, value: float) -> float:
         """A score on [0, 1] as the judge gave it."""

@@ -1,33 +1,39 @@
-"""The demo's world, what policy and judge are shown before they begin, and the question in which the judge is asked."""
+"""The demo's labelled answers, the question in which its judge is asked, its server, and a whole run."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import random
+import signal
+import subprocess
+import sys
+import tempfile
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import httpx
 import pytest
-from rlfactory_devkit.bench import TaskBench
-from rlfactory_devkit.policies import oracle
+from process_tree import is_running
 from rlfactory_judge.contract import JudgeHost, JudgePlace
-from rlfactory_judge.demo import judge_model, policy
+from rlfactory_judge.demo import judge_model
 from rlfactory_judge.demo import task as task_module
+from rlfactory_judge.demo.cases import CaseMaker
 from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC, Examiner, demo_labels, verdict
-from rlfactory_judge.demo.policy import Carelessness, Demonstrator, answer_text
+from rlfactory_judge.demo.server import local_server
 from rlfactory_judge.demo.task import JudgeDemo
-from rlfactory_judge.demo.world import NOTHING, CaseMaker, Catalogue, Names, Question
 from rlfactory_judge.forms.kinds import ScoreForm
 from rlfactory_judge.rubrics.injections import injections
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.trust.labels import LabelledAnswer, read_labels, write_labels
+from rlfactory_search import Names, SearchTask, World
+from waiting import until
 
-from rlfactory_core import Message, Sample, StopReason, ToolContext, Trajectory
+from rlfactory_core import Message, Sample, StopReason, Trajectory
 from rlfactory_core.config import RunConfig
-from rlfactory_core.errors import UsageError
+from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.rewards import exact_match
@@ -39,68 +45,24 @@ from rlfactory_core.types import Turn
 pytestmark = pytest.mark.slow
 
 NAMES = Names.make(0)
-CATALOGUE = Catalogue.make(NAMES, "eval")
+WORLD = World.make(NAMES, "eval")
 
 
 def drawn(count: int = 2000) -> list[LabelledAnswer]:
-    draw, rng = CaseMaker([CATALOGUE]), random.Random(0)
+    draw, rng = CaseMaker([WORLD]), random.Random(0)
     return [draw(rng) for _ in range(count)]
 
 
-# --- the world ------------------------------------------------------------------------------------------------------
-
-
-def test_the_same_seed_gives_the_same_samples_and_another_seed_gives_others() -> None:
-    first, again, other = (list(JudgeDemo(seed=seed).samples("eval")) for seed in (3, 3, 4))
-    assert first == again
-    assert {sample.prompt for sample in first}.isdisjoint(sample.prompt for sample in other)
-
-
-def test_evaluation_is_about_a_catalogue_that_is_used_for_nothing_else() -> None:
-    task = JudgeDemo()
-    train, evaluation = list(task.samples("train")), list(task.samples("eval"))
-    assert {s.metadata["catalogue"] for s in train}.isdisjoint(s.metadata["catalogue"] for s in evaluation)
-    assert len({s.id for s in (*train, *evaluation)}) == len(train) + len(evaluation)
-    assert 0.5 < sum(s.slice == "two_hop" for s in evaluation) / len(evaluation) < 0.7
-
-
-def test_catalogues_share_names_but_hardly_an_answer() -> None:
-    one, two = ({q.text: q.answer for q in Catalogue.make(NAMES, name).questions} for name in ("judge-0", "eval"))
-    assert one.keys() == two.keys()
-    assert sum(one[text] == two[text] for text in one) < 0.1 * len(one)
-
-
-def test_looking_names_up_one_by_one_answers_every_question() -> None:
-    for question in CATALOGUE.questions:
-        for name, found in zip(question.path, question.path[1:], strict=False):
-            assert f" {found}" in CATALOGUE.look_up(f" {name}")
+# --- the task -------------------------------------------------------------------------------------------------------
 
 
 def test_what_the_task_shows_of_solving_a_question_is_right_in_answer_and_form() -> None:
-    with TaskBench("judge", [{"rewards": {"exact_match": 1.0, "format": 0.1}}]) as bench:
+    bench = pytest.importorskip("rlfactory_devkit.bench", reason="the devkit plays the task")
+    oracle = pytest.importorskip("rlfactory_devkit.policies").oracle
+    with bench.TaskBench("judge", [{"rewards": {"exact_match": 1.0, "format": 0.1}}]) as bench:
         for split in ("train", "eval"):
-            samples = bench.samples(split, 20)
-            played = bench.play(oracle(bench.task), samples)
+            played = bench.play(oracle(bench.task), bench.samples(split, 20))
             assert [each.reward for each in played] == pytest.approx([bench.reward_bounds[1]] * 20)
-            assert [len(each.turns) for each in played] == [3 if s.slice == "two_hop" else 2 for s in samples]
-
-
-def test_one_record_does_not_answer_a_question_that_takes_two() -> None:
-    two_hop = [question for question in CATALOGUE.questions if question.hops == 2]
-    told = sum(f" {question.answer}" in CATALOGUE.look_up(question.path[0]) for question in two_hop)
-    assert told < 0.1 * len(two_hop)
-
-
-def test_the_tool_answers_from_the_samples_own_catalogue_and_the_control_finds_nothing() -> None:
-    task = JudgeDemo()
-    sample = next(iter(task.samples("eval")))
-    context = ToolContext("t", sample)
-    name = NAMES.things[0]
-    assert asyncio.run(task.look_up(name, context)) == CATALOGUE.look_up(name)
-    assert asyncio.run(task.look_up("Zzz", context)) == NOTHING
-    (control,) = task.controls()["empty_catalogue"]
-    assert control.spec == task.tools[0].spec
-    assert asyncio.run(control.call({"name": name}, context)) == NOTHING
 
 
 def test_other_peoples_questions_are_refused() -> None:
@@ -108,45 +70,22 @@ def test_other_peoples_questions_are_refused() -> None:
         JudgeDemo().check([Sample("q1", "Who?", "me")])
 
 
-# --- what the policy is shown ---------------------------------------------------------------------------------------
-
-
-def test_clean_demonstrations_end_with_the_answer_and_careless_ones_often_do_not() -> None:
-    rng = random.Random(0)
-
-    def right(care: Carelessness, questions: Sequence[Question]) -> float:
-        demonstrator = Demonstrator([CATALOGUE], 0.5, care)
-        episodes = [(q, demonstrator.episode(CATALOGUE, q, rng)) for q in questions]
-        return sum(messages[-1].content == answer_text(q.answer) for q, messages in episodes) / len(episodes)
-
-    two_hop = [question for question in CATALOGUE.questions if question.hops == 2]
-    assert right(Carelessness(), CATALOGUE.questions) == 1.0
-    assert 0.0 < right(policy.CARELESS, two_hop) < 0.4
-    assert right(Carelessness(stop_early=1.0), two_hop) < 0.1
-
-
-def test_every_name_is_one_token_to_policy_and_judge() -> None:
-    tiny_model = pytest.importorskip(
-        "rlfactory_core.engines.local.tiny.tiny_model", reason="needs rlfactory-core[local]"
-    )
-    for made, forms in (
-        (policy.recipe(NAMES, JudgeDemo().tools[0].spec), (" {}",)),
-        (judge_model.recipe(NAMES), (" {}", "{}")),
-    ):
-        tokenizer = tiny_model.build_tokenizer(made.vocabulary(), made.vocab_size)
-        words = [form.format(name) for name in NAMES.words for form in forms]
-        assert [word for word in words if len(tokenizer.encode(word)) != 1] == []
-
-
 # --- what the judge is shown ----------------------------------------------------------------------------------------
 
 
-def test_half_of_the_labelled_answers_are_right() -> None:
-    assert 0.45 < sum(case.label for case in drawn()) / 2000 < 0.55
+def test_every_name_is_one_token_to_the_judge() -> None:
+    tiny_model = pytest.importorskip(
+        "rlfactory_core.engines.local.tiny.tiny_model", reason="needs rlfactory-core[local]"
+    )
+    recipe = judge_model.recipe(NAMES)
+    tokenizer = tiny_model.build_tokenizer(recipe.vocabulary(), recipe.vocab_size)
+    words = [form.format(name) for name in NAMES.words for form in (" {}", "{}")]
+    assert [word for word in words if len(tokenizer.encode(word)) != 1] == []
 
 
-def test_labels_say_what_is_true() -> None:
+def test_half_of_the_labelled_answers_are_right_and_labels_are_true() -> None:
     """Prose around a right name is right to a judge, and wrong to a comparison of words."""
+    assert 0.45 < sum(case.label for case in drawn()) / 2000 < 0.55
     for case in drawn():
         (truth,) = case.truth
         if case.label:
@@ -157,16 +96,16 @@ def test_labels_say_what_is_true() -> None:
     assert {case.label for case in drawn() if "prose" in case.id} == {True, False}
 
 
-def test_the_judge_is_shown_nothing_of_the_catalogues_that_are_trained_and_evaluated_on() -> None:
-    shown = {f"judge-{number}" for number in range(judge_model.CATALOGUES)} | {"judge-probe"}
+def test_the_judge_is_shown_nothing_of_the_worlds_that_are_trained_and_evaluated_on() -> None:
+    shown = {f"judge-{number}" for number in range(judge_model.WORLDS)} | {"judge-probe", "judge-labels"}
     task = JudgeDemo()
-    assert shown.isdisjoint(s.metadata["catalogue"] for split in ("train", "eval") for s in task.samples(split))
+    assert shown.isdisjoint(s.metadata["world"] for split in ("train", "eval") for s in task.samples(split))
 
 
 def test_a_demonstration_is_the_question_of_a_run_and_a_verdict_that_is_read_as_its_label() -> None:
     """In training the question is made of a trajectory, and in the warm start of a text."""
     rubric, form = Rubric.load(str(RUBRIC), "outcome"), ScoreForm(LOW, HIGH)
-    examiner = Examiner(CaseMaker([CATALOGUE]))
+    examiner = Examiner(CaseMaker([WORLD]))
     for case in drawn(300):
         sample = Sample("s", case.prompt, case.truth[0])
         turn = Turn((), (), (), Message("assistant", f"<answer> {case.answer} </answer>"))
@@ -197,11 +136,69 @@ def test_labels_for_calibration_are_read_back(tmp_path: Path) -> None:
     assert {row.label for row in labels.answers} == {True, False}
 
 
-def test_the_recipes_are_others_for_another_seed() -> None:
-    spec = JudgeDemo().tools[0].spec
-    for made in (judge_model.recipe, lambda names: policy.recipe(names, spec)):
-        assert made(NAMES).fingerprint == made(Names.make(0)).fingerprint
-        assert made(NAMES).fingerprint != made(Names.make(1)).fingerprint
+def test_the_recipe_is_another_one_for_another_seed() -> None:
+    recipe = judge_model.recipe
+    assert recipe(NAMES).fingerprint == recipe(Names.make(0)).fingerprint != recipe(Names.make(1)).fingerprint
+
+
+# --- the server -----------------------------------------------------------------------------------------------------
+
+_OWNER = """
+import asyncio, sys
+from pathlib import Path
+from rlfactory_judge.demo.server import local_server
+async def main():
+    async with local_server(Path(sys.argv[1])) as url:
+        print(url, flush=True)
+        await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model's folder. Temporary folders go beside it, and have to be gone at the end."""
+    pytest.importorskip("fastapi", reason="needs transformers[serving]")
+    from tiny_judge import tiny_judge
+
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    return tiny_judge(tmp_path / "model")
+
+
+def test_a_model_is_served_while_the_block_lasts(tiny: Path) -> None:
+    async def scenario() -> str:
+        async with local_server(tiny) as url:
+            body = {"model": str(tiny), "messages": [{"role": "user", "content": "Paris?"}], "max_tokens": 4}
+            async with httpx.AsyncClient(trust_env=False, timeout=60.0) as client:
+                reply = await client.post(f"{url}/chat/completions", json=body)
+            assert reply.json()["usage"]["completion_tokens"] <= 4
+            return url
+
+    url = asyncio.run(scenario())
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url, trust_env=False)
+    assert not os.listdir(tempfile.gettempdir())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a killed program cannot end its children")
+def test_the_server_ends_with_its_killed_owner(tiny: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", _OWNER, str(tiny)], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        url = owner.stdout.readline().strip()
+        assert httpx.get(f"{url.removesuffix('/v1')}/health", trust_env=False).is_success
+        family = servers(tiny)
+        owner.send_signal(signal.SIGKILL)
+        until(lambda: not any(map(is_running, family)), "the server to end")
+
+
+def test_the_last_words_of_a_server_are_shown(tiny: Path) -> None:
+    config = json.loads((tiny / "config.json").read_text())
+    (tiny / "config.json").write_text(json.dumps({**config, "model_type": "no_such_model"}))
+
+    with pytest.raises(BackendError, match="no_such_model"):
+        asyncio.run(local_server(tiny, ready_s=60.0).__aenter__())
+    assert not os.listdir(tempfile.gettempdir())
 
 
 # --- the run --------------------------------------------------------------------------------------------------------
@@ -244,9 +241,9 @@ def test_a_run_is_scored_over_http_and_leaves_no_server(tmp_path: Path, monkeypa
     pytest.importorskip("fastapi", reason="needs transformers[serving]")
     cache = tmp_path / "cache"
     monkeypatch.setenv("RLFACTORY_CACHE", str(cache))
-    policy_recipe, judge_recipe = policy.recipe, judge_model.recipe
+    judge_recipe, policy_recipe = judge_model.recipe, SearchTask.tiny_model
     monkeypatch.setattr(judge_model, "recipe", lambda names: reduced(judge_recipe(names), 60))
-    monkeypatch.setattr(task_module, "recipe", lambda names, tool: reduced(policy_recipe(names, tool), 60))
+    monkeypatch.setattr(SearchTask, "tiny_model", lambda task: reduced(policy_recipe(task), 60))
     monkeypatch.setattr(task_module, "MIN_KAPPA", -1.0)  # such a small judge would be refused
     options = ["plugin=judge", "train.workers=1", "train.steps=2", "train.prompts_per_step=2", "train.group_size=4"]
     options += ["eval.every=1", "eval.limit=4", "rollout.max_turns=2"]
@@ -277,7 +274,7 @@ def test_a_run_is_scored_over_http_and_leaves_no_server(tmp_path: Path, monkeypa
         assert step["counts/judge.requests"] >= 1
     held_out = json.loads((folder.path / "summary.json").read_text())
     assert held_out["success"] == "exact_match"
-    assert {"judge", "exact_match", "control/empty_catalogue/exact_match"} <= held_out["eval"]["after"].keys()
+    assert {"judge", "exact_match", "control/no_results/exact_match"} <= held_out["eval"]["after"].keys()
 
 
 def test_the_guard_knows_which_score_is_an_opinion_and_what_can_be_had() -> None:

@@ -11,6 +11,9 @@ from typing import Any
 import hackable_rewards
 import pytest
 from fake_openai import Answer, Reply, said, serve
+
+pytest.importorskip("rlfactory_devkit", reason="the red team is the devkit's")
+
 from rlfactory_devkit import TaskBench
 from rlfactory_devkit.redteam import RedTeamResult, run_redteam
 

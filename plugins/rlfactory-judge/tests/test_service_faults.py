@@ -193,7 +193,7 @@ def test_a_question_beyond_the_context_says_what_to_change(text: str) -> None:
     with serve_faults(then=full) as server:
 
         async def work() -> None:
-            async with judging(server.url, server.url.replace("127.0.0.1", "localhost")) as service:
+            async with judging(server.url) as service:
                 with pytest.raises(RefusedError, match=r"max_tokens=2048.* Lower max_tokens"):
                     await service.ask(question())
                 assert (service.counts["refused"], service.counts["unavailable"]) == (1, 0)

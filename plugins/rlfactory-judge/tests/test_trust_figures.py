@@ -4,7 +4,6 @@ import random
 from collections.abc import Hashable, Sequence
 from math import isnan, sqrt
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,10 +11,8 @@ from rlfactory_judge.trust.figures import (
     agreement_of_answers,
     agreement_of_pairs,
     kappa,
-    points_of,
-    rank_correlation,
     share,
-    weighted_kappa,
+    verdicts_of,
 )
 
 
@@ -37,7 +34,7 @@ def test_a_share_of_nothing_is_unknown() -> None:
 
 
 def kappa_of(observations: Sequence[tuple[Hashable, Hashable]]) -> float | None:
-    found = float(kappa(points_of([[each] for each in observations])))
+    found = float(kappa(verdicts_of([[each] for each in observations])))
     return None if isnan(found) else found
 
 
@@ -146,57 +143,3 @@ def test_pairs_count_once_however_often_they_are_asked() -> None:
     assert found.accuracy.value == 0.5
     assert found.kappa is not None
     assert found.kappa.value == 0.0
-
-
-def test_rank_correlation_of_published_data() -> None:
-    iq, hours = [106, 100, 86, 101, 99, 103, 97, 113, 112, 110], [7, 27, 2, 50, 28, 29, 20, 12, 6, 17]
-    found = rank_correlation(iq, hours)
-    assert found is not None
-    assert found.value == pytest.approx(-29 / 165)
-
-
-@given(st.lists(st.tuples(st.integers(-5, 5), st.integers(-5, 5)), min_size=3, max_size=30))
-def test_rank_correlations_are_defined_unless_a_series_is_constant(rows: list[tuple[int, int]]) -> None:
-    x, y = [float(a) for a, _ in rows], [float(b) for _, b in rows]
-    found, cubed = rank_correlation(x, y), rank_correlation([a**3 for a in x], y)
-    assert (found is None) == (len(set(x)) == 1 or len(set(y)) == 1)
-    if found is not None:
-        assert -1.0 <= found.low <= found.value + 1e-9
-        assert found.value - 1e-9 <= found.high <= 1.0
-        assert cubed is not None
-        assert cubed.value == pytest.approx(found.value)
-
-
-def test_weighted_kappa_of_a_published_table() -> None:
-    # J. L. Fleiss, J. Cohen and B. S. Everitt (1969): joint shares of three diagnoses by two raters, of 200 cases
-    table = [[88, 14, 18], [10, 40, 10], [2, 6, 12]]
-    rows = [(a, b) for a, line in enumerate(table) for b, count in enumerate(line) for _ in range(count)]
-    squared = [[(a - b) ** 2 for b in range(3)] for a in range(3)]
-    rows_of = [sum(line) for line in table]
-    columns = [sum(line[b] for line in table) for b in range(3)]
-    seen = sum(squared[a][b] * table[a][b] for a in range(3) for b in range(3)) * 200
-    by_chance = sum(squared[a][b] * rows_of[a] * columns[b] for a in range(3) for b in range(3))
-    found = weighted_kappa([a for a, _ in rows], [b for _, b in rows], seed=0)
-    assert found is not None
-    assert found.value == pytest.approx(1 - seen / by_chance)
-    assert found.low < found.value < found.high
-
-
-def test_weighted_kappa_of_equal_labels_is_unknown() -> None:
-    assert weighted_kappa([0.5] * 4, [0.1, 0.2, 0.3, 0.4], seed=0) is None
-    exact = weighted_kappa([0.1, 0.5, 0.9], [0.1, 0.5, 0.9], seed=0)
-    assert exact is not None
-    assert exact.value == 1.0
-
-
-def test_the_interval_of_a_rank_correlation_is_fishers() -> None:
-    rng = random.Random(5)
-    x = [rng.gauss(0, 1) for _ in range(28)]
-    found = rank_correlation(x, [a + rng.gauss(0, 1) for a in x])
-    assert found is not None
-    half = 1.959964 / 5
-    assert np.arctanh(found.high) - np.arctanh(found.value) == pytest.approx(half, abs=1e-5)
-    assert np.arctanh(found.value) - np.arctanh(found.low) == pytest.approx(half, abs=1e-5)
-    few = rank_correlation([1, 2, 3], [1, 3, 2])
-    assert few is not None
-    assert (few.low, few.high) == (-1.0, 1.0)

@@ -1,4 +1,4 @@
-"""The judge of the demo: a tiny model that learns from labelled examples, and the labels that measure it."""
+"""The judge of the demo: a tiny model that learns from labelled answers, and the labels that measure it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from rlfactory_search import Names, World
+
 from rlfactory_core import Message
 from rlfactory_core.cache import build_once, cache_root, digest
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
 from rlfactory_judge.contract import Question
-from rlfactory_judge.demo import world
-from rlfactory_judge.demo.world import CaseMaker, Catalogue, Names
+from rlfactory_judge.demo import cases
+from rlfactory_judge.demo.cases import CaseMaker
 from rlfactory_judge.forms.kinds import ScoreForm
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.trust.labels import LabelledAnswer, Labels, write_labels
 
 COUNT = 200  # labels on which the judge is measured before a run
 RUBRIC = Path(__file__).with_name("rubric.jinja")
-SOURCES = (world.__file__, __file__)  # a cached model of other sources is not used
-CATALOGUES = 32  # none of them is trained or evaluated on
+SOURCES = (Path(cases.__file__), Path(__file__), RUBRIC)  # a cached model of other sources is not used
+WORLDS = 16  # none of them is trained or evaluated on
 LOW, HIGH = 0.0, 10.0
 ARCHITECTURE = {
     "hidden_size": 96,
@@ -38,28 +40,29 @@ ARCHITECTURE = {
 def labels_file(seed: int) -> Path:
     """The demo's labels as a file in the cache; raises `DataError` if that cannot be written."""
     name = "labels.jsonl"
-    folder = cache_root() / "judge-labels" / digest([str(seed), Path(__file__).read_text(encoding="utf-8")])
-    return build_once(folder, lambda made: write_labels(made / name, demo_labels(seed, COUNT))) / name
+    sources = (file.read_text(encoding="utf-8") for file in SOURCES)
+    folder = cache_root() / "judge-labels" / digest([str(seed), *sources])
+    return build_once(folder, lambda new: write_labels(new / name, demo_labels(seed, COUNT))) / name
 
 
 def demo_labels(seed: int, count: int) -> Labels:
-    """Answers to ``count`` questions about a catalogue that neither judge nor policy has seen."""
-    draw = CaseMaker([Catalogue.make(Names.make(seed), "labels")])
+    """Answers to ``count`` questions about a world that neither judge nor policy has seen."""
+    draw = CaseMaker([World.make(Names.make(seed), "judge-labels")])
     rng = random.Random(f"labels {seed}")
-    cases = enumerate(draw(rng) for _ in range(count))
-    return Labels(tuple(replace(case, id=f"{number}-{case.id.replace(' ', '-')}") for number, case in cases))
+    drawn = enumerate(draw(rng) for _ in range(count))
+    return Labels(tuple(replace(case, id=f"{number}-{case.id.replace(' ', '-')}") for number, case in drawn))
 
 
 def judge_model(seed: int, progress: Progress) -> Path:
     """The folder of the judge's model, in the cache, for the names of ``seed``; raises `DataError` as `labels_file`."""
     from rlfactory_core.engines.local.tiny import tiny_model_folder
 
-    progress.say("The demo's judge, from the cache, or trained on labelled examples:")
+    progress.say("The demo's judge, from the cache, or trained on labelled answers:")
     return tiny_model_folder(recipe(Names.make(seed)), seed, progress)
 
 
 class Examiner:
-    """Writes labelled examples as a user's question and the judge's verdict."""
+    """Writes labelled answers as a user's question and the judge's verdict."""
 
     def __init__(self, make: CaseMaker) -> None:
         self._make = make
@@ -80,9 +83,9 @@ def verdict(*, right: bool) -> str:
 
 
 def recipe(names: Names) -> TinyModelRecipe:
-    """The recipe over catalogues made of ``names``."""
-    examine = Examiner(CaseMaker([Catalogue.make(names, f"judge-{number}") for number in range(CATALOGUES)]))
-    held_out = Examiner(CaseMaker([Catalogue.make(names, "judge-probe")]))
+    """The recipe, with worlds made of ``names``."""
+    examine = Examiner(CaseMaker([World.make(names, f"judge-{number}") for number in range(WORLDS)]))
+    held_out = Examiner(CaseMaker([World.make(names, "judge-probe")]))
 
     def vocabulary() -> Iterator[str]:
         rng = random.Random("vocabulary")
@@ -94,9 +97,9 @@ def recipe(names: Names) -> TinyModelRecipe:
     return TinyModelRecipe(
         architecture=ARCHITECTURE,
         vocabulary=vocabulary,
-        vocab_size=1280,
+        vocab_size=2048,
         stages=(WarmStartStage(examine, 600, 48, target=0.85), WarmStartStage(examine, 250, 48)),
         probe=held_out,
         lr=6e-3,
-        fingerprint=digest([*names.words, *(Path(file).read_text(encoding="utf-8") for file in (*SOURCES, RUBRIC))]),
+        fingerprint=digest([*names.words, *(file.read_text(encoding="utf-8") for file in SOURCES)]),
     )

@@ -79,29 +79,25 @@ def _problems(options: JudgeOptions) -> Iterator[str]:
             f"min_kappa is {options.min_kappa:g}, but there are no labels to measure it on. Give labelled examples: "
             "labels: labels.jsonl"
         )
-    names, count = options.api_key_env, len(options.urls)
-    if isinstance(names, tuple) and len(names) != count:
-        yield f"api_key_env has {len(names)} names for {count} addresses; expected one for each, or one for all."
-    yield from _pool(options) if options.placement == "pool" else _servers(options)
+    yield from _pool(options) if options.placement == "pool" else _server(options)
 
 
-def _servers(options: JudgeOptions) -> Iterator[str]:
+def _server(options: JudgeOptions) -> Iterator[str]:
     for name in sorted({"gpus", "tensor_parallel"} & options.model_fields_set):
         yield (
-            f"{name} is for placement: pool, in which engine=verl serves the judge. Servers of `rlfactory judge serve` "
-            "have options of their own."
+            f"{name} is for placement: pool, in which engine=verl serves the judge. A server of your own has "
+            "options of its own."
         )
-    for url in options.urls:
-        if without_credentials(url) != url:
-            yield (
-                f"url: the address {without_credentials(url)} has a user and a password, which the run would save. Put "
-                "the key into an environment variable, and name it: api_key_env: JUDGE_KEY"
-            )
+    if options.url is not None and (shown := without_credentials(options.url)) != options.url:
+        yield (
+            f"url: the address {shown} has a user and a password, which the run would save. Put the key into an "
+            "environment variable, and name it: api_key_env: JUDGE_KEY"
+        )
 
 
 def _pool(options: JudgeOptions) -> Iterator[str]:
     if options.url is not None:
-        yield "url names servers, and placement is 'pool', in which engine=verl starts its own. Leave one out."
+        yield "url names a server, and placement is 'pool', in which engine=verl starts its own. Leave one out."
     if options.model is None:
         yield "placement is 'pool' and needs a model to serve: model: PATH_OR_HUB_ID"
     if options.gpus % options.tensor_parallel:

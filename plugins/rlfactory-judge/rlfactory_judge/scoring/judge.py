@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -63,26 +64,29 @@ class Judge:
         return PoolRequest(self.options.model, self.options.gpus, self.options.tensor_parallel)
 
     def use_pool(self, urls: Sequence[str], model: str) -> None:
-        """Use these servers, which the engine has started for `pool`. Call it before `open`."""
-        self.service.use_endpoints(urls, model)
+        """Use one of these servers, which the engine has started for `pool`. Call it before `open`.
+
+        Each process that scores draws its own, so that all of them are used.
+        """
+        self.service.use_endpoint(random.SystemRandom().choice(urls), model)
 
     async def open(self, task: Task) -> None:
         """Connect to the judge, and measure it if the options require that.
 
         Raises:
             UsageError: an unknown address or model, or a judge that agrees too little with the labels.
-            BackendError: no endpoint answers.
+            BackendError: the judge does not answer.
         """
         self._run = task.run
         options = self.options
         is_named = options.placement == "pool" or (options.url, options.model) != (None, None)
         if isinstance(task, JudgeHost) and not is_named:
             place = await task.serve_judge()
-            self.service.use_endpoints([place.url], place.model)
+            self.service.use_endpoint(place.url, place.model)
             if options.labels is None:
                 trust = {"labels": place.labels, "min_kappa": place.min_kappa}
                 self.options = options.model_copy(update=trust)
-        await self.service.open(task.run.folder, task.progress.say)
+        await self.service.open(task.run.folder)
         if self.options.labels is not None:
             from rlfactory_judge.trust.gate import check_trust
 

@@ -1,4 +1,4 @@
-"""One server of the judge's model: its capabilities, its load, its health, and what its failures mean."""
+"""The judge's server: one address, what it can do, its health, and requests until it has answered a question."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
 from rlfactory_core.cache import digest
 from rlfactory_core.clients import OpenAIClient
-from rlfactory_core.errors import BackendError, UsageError
+from rlfactory_core.errors import BackendError, UsageError, VerifierError
 from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.tools import CircuitBreaker
 from rlfactory_core.types import Message, SamplingParams
 from rlfactory_core.utils.backoff import backoff_s
+from rlfactory_judge.contract import RefusedError, RejectedError, UnavailableError
 from rlfactory_judge.options import JudgeOptions
 
 _log = logging.getLogger(__name__)
@@ -29,36 +30,31 @@ _SCHEMA = {
     "additionalProperties": False,
 }
 _QUESTION = (Message("user", "Is the sky blue? Answer with one word."),)
+_MAX_TOKENS = 512  # of the answer to `_QUESTION`, usually enough for a reasoning model
 _CANARY = (
     "Continue: one, two, three,",
     "Question: What is 17 + 25? Answer: 43. Is the answer right? Give a score from 0 to 10.",
     "Name a colour, an animal and a city.",
 )
 _CANARY_PARAMS = SamplingParams(max_tokens=24, temperature=0.0)
-_MAX_TOKENS = 512  # of the answer to `_QUESTION`, usually enough for a reasoning model
 _START_TRIES = 3
 _PROBE, _PROBE_PARAMS = (Message("user", "Hello"),), SamplingParams(max_tokens=1, temperature=0.0)
+_HEALTH_S = 10.0  # to list the models in a health check
 _ABOUT_SCHEMAS = ("response_format", "schema", "grammar", "guided", "structured")  # words in a server's refusal
 _ABOUT_LENGTH = ("max_tokens", "max_model_len", "max_completion_tokens")
 _BUSY = (409, 425, 429)  # statuses of a server without a fault
-_ELSEWHERE = (401, 403, 404, 405, 410)  # the endpoint is wrong, not the question
+_WRONG_ENDPOINT = (401, 403, 404, 405, 410)  # the address or the key is wrong, not the question
 _TOO_LONG = 413
-Remedy = Literal["again", "elsewhere", "none"]
 
 
-def remedy(error: BackendError) -> Remedy:
-    """Of a failed request: repeat it, preferably on another endpoint; repeat it only on another; or nothing helps.
-
-    An error without a status is a lost, late or invalid answer.
-    """
-    if error.status is None or error.status >= 500 or error.status in (408, *_BUSY):
-        return "again"
-    return "elsewhere" if error.status in _ELSEWHERE else "none"
+def _may_pass(error: BackendError) -> bool:
+    """Whether a repetition may help. An error without a status is a lost, late or invalid answer."""
+    return error.status is None or error.status >= 500 or error.status in (408, *_BUSY)
 
 
 def _is_to_blame(error: BackendError) -> bool:
-    """Whether the endpoint is at fault, so that its breaker counts the failure."""
-    return remedy(error) != "none" and error.status not in _BUSY
+    """Whether the server is at fault, so that its breaker counts the failure."""
+    return error.status not in _BUSY and (_may_pass(error) or error.status in _WRONG_ENDPOINT)
 
 
 def response_format(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,7 +74,7 @@ async def enforces_schemas(client: OpenAIClient, max_tokens: int) -> bool:
     try:
         held = await client.answer(Request(_QUESTION, (), params), response_format(_SCHEMA))
     except BackendError as error:
-        if remedy(error) == "again" and error.status not in (500, 501):
+        if _may_pass(error) and error.status not in (500, 501):
             raise
         return False
     try:
@@ -98,7 +94,6 @@ class Timing:
 
     first_pause_s: float = 0.5  # the longest pause before the first retry; doubled with each further one
     longest_pause_s: float = 20.0
-    health_s: float = 10.0  # for an endpoint's health check
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
@@ -107,50 +102,52 @@ class Timing:
         await self.sleep(backoff_s(failures, self.first_pause_s, self.longest_pause_s))
 
 
+class Answered(NamedTuple):
+    """A completion, and the number of requests for it."""
+
+    completion: Sampled
+    requests: int
+
+
+def request_counts(requests: int) -> dict[str, int]:
+    """The counts of a question that took so many requests."""
+    return {"requests": requests, "retries": max(0, requests - 1)}
+
+
 class Endpoint:
-    """One address. It is alive after `start`, and dead after ``breaker_failures`` failures in a row until `revive`.
+    """One address, with at most ``concurrency`` requests at once; for one event loop, between `start` and `close`.
+
+    After ``breaker_failures`` failures in a row it gets no requests for ``breaker_reset_s``, and then a health check.
 
     Raises:
         UsageError: the address is invalid, or its key is not set.
     """
 
-    known = ""  # its identity, once `identity` was asked for
-    expected: str | None = None  # a server with another model is not the judge
-    alive = False
-    in_flight = 0
-    answered = 0  # requests so far
-    last_used = -1  # of all endpoints' requests, the number of its last one
-    paused_until = 0.0  # on the timing's clock, as requested with Retry-After
-    _started = False
-    _constrained = False
+    identity = ""  # a key of the model, once `identify` was called
 
     def __init__(self, url: str, model: str | None, options: JudgeOptions, timing: Timing) -> None:
-        self._options, self._timing = options, timing
+        self._options, self._timing, self._named = options, timing, model
         key, at_once, limit_s = _key(url, options), options.concurrency, options.request_s
-        # The service itself retries, so that retries go to another endpoint.
         self._client = OpenAIClient(url, model, api_key=key, concurrency=at_once, deadline_s=limit_s, retries=0)
         self._breaker = CircuitBreaker(options.breaker_failures, options.breaker_reset_s)
+        self._slots = asyncio.Semaphore(at_once)
+        self._checking = asyncio.Lock()  # held by the one question that has the health checked
+        self._paused_until = 0.0  # on the timing's clock, as requested with Retry-After
+        self._answered = 0  # requests
+        self._constrained = options.output == "json"
+        self._is_closed = False
         self.url = self._client.base_url
 
     @property
     def model(self) -> str:
+        """The served model's id; after `start`."""
         return self._client.model
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether it may be asked now."""
-        return self.alive and self.paused_until <= self._timing.clock()
-
-    @property
-    def is_due(self) -> bool:
-        """Whether it is dead and its health may be checked now."""
-        return not self.alive and not self._breaker.is_open(self._timing.clock())
 
     async def start(self) -> None:
         """Find the model and the server's capabilities.
 
         Raises:
-            BackendError: it does not answer or cannot be used; the endpoint stays dead until `revive`.
+            BackendError: it does not answer or cannot be used; the message says what to start.
             UsageError: several models are served and none is named.
         """
         for failures in range(1, _START_TRIES + 1):
@@ -158,74 +155,140 @@ class Endpoint:
                 await self._start()
                 break
             except BackendError as error:
-                if failures == _START_TRIES or remedy(error) != "again" or isinstance(error.__cause__, TimeoutError):
-                    self._mark_dead()
-                    raise
+                if failures == _START_TRIES or not _may_pass(error) or isinstance(error.__cause__, TimeoutError):
+                    raise BackendError(
+                        f"The judge cannot be asked. {error} `vllm serve {self._named or 'MODEL'}` starts a server; "
+                        "the judge's url is the address of one that runs."
+                    ) from error
                 await self._timing.back_off(failures)
-        self._record(failed=False)
 
-    async def identity(self) -> str:
+    async def _start(self) -> None:
+        limit_s = 2 * self._options.request_s
+        try:
+            async with asyncio.timeout(limit_s):
+                await self._client.open()
+                if self._options.output == "auto":
+                    self._constrained = await enforces_schemas(self._client, self._options.max_tokens)
+        except BaseException as error:
+            await self._client.close()
+            if isinstance(error, TimeoutError):
+                raise BackendError(f"{self.url} gave no answer within {limit_s:g} s.") from error
+            raise
+
+    async def identify(self) -> str:
         """A key of the model: of its name, the server's description and its answers, by which a replaced one differs.
 
         Raises:
-            BackendError, TimeoutError: no answer.
+            BackendError: no answer.
         """
         texts = []
-        async with asyncio.timeout(self._options.request_s):
-            for text in _CANARY:
-                said = await self._client.answer(Request((Message("user", text),), (), _CANARY_PARAMS))
-                texts.append("" if said is None else said.message.reasoning + "\n" + said.message.content)
-        self.known = digest([self.model, json.dumps(self._client.description, sort_keys=True, default=str), *texts])
-        return self.known
-
-    async def revive(self) -> None:
-        """Check the health of a dead endpoint if it is due: it has to write a token, not only to list its models."""
-        if self.alive or not self._breaker.admit(self._timing.clock()):
-            return
         try:
-            if self._started:
-                await self._client.served(self._timing.health_s)
-                await asyncio.wait_for(self._client.answer(Request(_PROBE, (), _PROBE_PARAMS)), self._options.request_s)
-                if self.known and self.known != await self.identity():
-                    _log.warning(
-                        "the judge at %s is back with other answers than before: is it the same model?", self.url
-                    )
-            else:
-                await self._start()
-        except (TimeoutError, BackendError, ValueError):
-            self._mark_dead()
-        else:
-            self.paused_until = 0.0
-            self._record(failed=False)
+            async with asyncio.timeout(self._options.request_s):
+                for text in _CANARY:
+                    reply = await self._client.answer(Request((Message("user", text),), (), _CANARY_PARAMS))
+                    texts.append("" if reply is None else reply.message.reasoning + "\n" + reply.message.content)
+        except (TimeoutError, BackendError) as error:
+            why = str(error) or f"no answer within {self._options.request_s:g} s"
+            raise BackendError(f"The judge at {self.url} lists its models, but answers no question: {why}") from error
+        self.identity = digest([self.model, json.dumps(self._client.description, sort_keys=True, default=str), *texts])
+        return self.identity
 
     async def complete(
-        self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any], *, again: bool = False
-    ) -> Sampled:
-        """One request. ``again``: it has failed here before, so a refusal is due to the question, not to the endpoint.
+        self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any]
+    ) -> Answered:
+        """A completion, after as many requests as it takes and ``retries`` allow.
 
         Raises:
-            BackendError: the request failed; see `remedy`.
+            RejectedError: the server rejects this question.
+            RefusedError: all its requests fail while others succeed.
+            UnavailableError: there is no answer, retries included.
         """
-        self.in_flight += 1
-        try:
-            completion = await self._complete(messages, params, schema)
-        except BackendError as error:
-            if not (again and _is_to_blame(error) and error.status is not None):
-                self._record(_is_to_blame(error))
-            if error.retry_after_s and remedy(error) == "again":
-                self.paused_until = max(self.paused_until, self._timing.clock() + error.retry_after_s)
-            raise
-        finally:
-            self.in_flight -= 1
-        self.answered += 1
-        self._record(failed=False)
-        return completion
+        answered, error = self._answered, BackendError("")
+        for failures in range(self._options.retries + 1):
+            if failures:
+                await self._timing.back_off(failures)
+            try:
+                async with self._slots:
+                    await self._wait_until_ready()
+                    completion = await self._request(messages, params, schema, is_repeated=failures > 0)
+                return Answered(completion, failures + 1)
+            except UnavailableError as none:
+                last = f" The last failure: {error}" if failures else ""
+                raise _gave_up(UnavailableError, f"{none}{last}", failures) from error
+            except BackendError as failed:
+                error = failed
+            if not _may_pass(error):
+                kind = UnavailableError if error.status in _WRONG_ENDPOINT else RejectedError
+                raise _gave_up(kind, str(error), failures + 1) from error
+        requests = self._options.retries + 1
+        text = f"{error} Gave up after {requests} requests"
+        if self._answered > answered:
+            raise _gave_up(RefusedError, f"{text}, while other questions were answered.", requests) from error
+        raise _gave_up(UnavailableError, f"{text}.", requests) from error
 
     async def close(self) -> None:
-        self.alive = False
+        """Close the connections; questions in progress get no answer."""
+        self._is_closed = True
         await self._client.close()
 
-    async def _complete(
+    async def _wait_until_ready(self) -> None:
+        """Wait until a request may be sent; raises `UnavailableError` if that may take longer than a request."""
+        options = self._options
+        while True:
+            now = self._timing.clock()
+            if self._is_closed:
+                raise UnavailableError("The judge was closed before it answered.")
+            if self._breaker.is_open(now):
+                raise UnavailableError(
+                    f"The judge at {self.url} does not answer; it is left alone for {options.breaker_reset_s:g} s "
+                    f"after {options.breaker_failures} failures in a row."
+                )
+            pause = self._paused_until - now
+            if self._breaker.has_tripped:
+                async with self._checking:
+                    if self._breaker.has_tripped and not self._breaker.is_open(self._timing.clock()):
+                        await self._check_health()
+            elif pause > options.request_s:
+                raise UnavailableError(
+                    f"The judge asks to be left alone for {pause:.0f} s (Retry-After), longer than a request may take "
+                    f"(request_s={options.request_s:g})."
+                )
+            elif pause > 0.0:
+                await self._timing.sleep(pause)
+            else:
+                return
+
+    async def _check_health(self) -> None:
+        """Ask a server that has failed whether it is back: it has to write a token, not only to list its models."""
+        known = self.identity
+        try:
+            await self._client.served(_HEALTH_S)
+            await self._client.answer(Request(_PROBE, (), _PROBE_PARAMS))
+            if known and known != await self.identify():
+                _log.warning("the judge at %s is back with other answers than before: is it the same model?", self.url)
+        except BackendError:
+            self._breaker.record(failed=True, now=self._timing.clock())
+        else:
+            self._paused_until = 0.0
+            self._breaker.record(failed=False, now=self._timing.clock())
+
+    async def _request(
+        self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any], *, is_repeated: bool
+    ) -> Sampled:
+        """One request, recorded. A refusal of a repeated question is due to the question, not to the server."""
+        try:
+            completion = await self._completion(messages, params, schema)
+        except BackendError as error:
+            if not (is_repeated and _is_to_blame(error) and error.status is not None):
+                self._breaker.record(_is_to_blame(error), self._timing.clock())
+            if error.retry_after_s and _may_pass(error):
+                self._paused_until = max(self._paused_until, self._timing.clock() + error.retry_after_s)
+            raise
+        self._answered += 1
+        self._breaker.record(failed=False, now=self._timing.clock())
+        return completion
+
+    async def _completion(
         self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any]
     ) -> Sampled:
         extra = response_format(schema) if self._constrained else {}
@@ -235,8 +298,8 @@ class Endpoint:
             is_refused = error.status in (400, 422, 501) and any(word in str(error).lower() for word in _ABOUT_SCHEMAS)
             if extra and self._options.output == "auto" and is_refused:
                 self._constrained = False  # at the start it enforced a simpler form
-                return await self._complete(messages, params, schema)
-            if remedy(error) == "none" and any(word in str(error) for word in _ABOUT_LENGTH):
+                return await self._completion(messages, params, schema)
+            if not _is_to_blame(error) and any(word in str(error) for word in _ABOUT_LENGTH):
                 error.args = (f"{error} Lower max_tokens (now {params.max_tokens}), or serve a longer context.",)
             raise
         if completion is None:
@@ -247,38 +310,14 @@ class Endpoint:
             )
         return completion
 
-    async def _start(self) -> None:
-        limit_s = 2 * self._options.request_s
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._client.open()
-                if self.expected not in (None, self.model):
-                    raise BackendError(f"{self.url} serves {self.model}, and the judge is {self.expected}.")
-                self._constrained = self._options.output == "json"
-                if self._options.output == "auto":
-                    self._constrained = await enforces_schemas(self._client, self._options.max_tokens)
-        except BaseException as error:
-            await self._client.close()
-            if isinstance(error, TimeoutError):
-                raise BackendError(f"{self.url} gave no answer within {limit_s:g} s.") from error
-            raise
-        self._started = True
 
-    def _record(self, failed: bool) -> None:
-        now = self._timing.clock()
-        self._breaker.record(failed, now)
-        self.alive = not self._breaker.is_open(now)
-
-    def _mark_dead(self) -> None:
-        for _ in range(self._options.breaker_failures):
-            self._record(failed=True)
+def _gave_up(kind: type[VerifierError], text: str, requests: int) -> VerifierError:
+    return kind(text, counts=request_counts(requests))
 
 
 def _key(url: str, options: JudgeOptions) -> str | None:
-    """The key for an address; None: the client's default. Raises `UsageError` where its variable is not set."""
+    """The server's key; None: the client's default. Raises `UsageError` where its variable is not set."""
     name = options.api_key_env
-    if isinstance(name, tuple):
-        name = dict(zip(options.urls, name, strict=True)).get(url)
     if name is None:
         return None
     if not os.environ.get(name):

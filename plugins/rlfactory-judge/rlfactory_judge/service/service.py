@@ -1,4 +1,4 @@
-"""The judge as a service: one question in, one reply or several votes out, whatever its servers do."""
+"""The judge as a service: one question in, one reply or several votes out, whatever its server does."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import asyncio
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 from rlfactory_core.cache import cache_root, digest
 from rlfactory_core.errors import UsageError, VerifierError
@@ -29,8 +28,7 @@ from rlfactory_judge.contract import (
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.quoting import quotations
 from rlfactory_judge.service.budget import TokenBudget
-from rlfactory_judge.service.endpoint import Timing
-from rlfactory_judge.service.requests import Endpoints, request_counts
+from rlfactory_judge.service.endpoint import Endpoint, Timing, request_counts
 
 _log = logging.getLogger(__name__)
 
@@ -44,59 +42,11 @@ _NAMES: dict[type[VerifierError], str] = {  # of the counts, the most serious fa
 }
 _CACHE_FORMAT = "2"  # of the cached replies' keys and contents
 _VOTES_TEMPERATURE = 0.7
-DEFAULT_URL = "http://127.0.0.1:8000/v1"  # of `rlfactory judge serve`
-
-
-@dataclass(slots=True)
-class _InFlight:
-    task: asyncio.Task[Outcome]
-    waiting: int = 0
-    claimed: bool = False
-
-
-class InFlightRequests:
-    """Running requests by key, since a group often has equal answers. One goes on while a caller waits for it."""
-
-    def __init__(self) -> None:
-        self._by_key: dict[str, _InFlight] = {}
-        self._tasks: set[asyncio.Task[Outcome]] = set()  # also those that are being cancelled
-
-    async def join(self, key: str, start: Callable[[], Coroutine[Any, Any, Outcome]]) -> tuple[Outcome, bool]:
-        """The result of ``start()`` or of an equal running request, and whether another caller has it too.
-
-        Exactly one caller gets False, so that the cost is counted once. Raises `UnavailableError` after `close`.
-        """
-        request = self._by_key.get(key)
-        if request is None:
-            request = self._by_key[key] = _InFlight(asyncio.ensure_future(start()))
-            self._tasks.add(request.task)
-            request.task.add_done_callback(self._tasks.discard)
-        request.waiting += 1
-        try:
-            result = await asyncio.shield(request.task)
-        except asyncio.CancelledError:
-            if request.task.cancelled():  # by `close`; otherwise the caller was cancelled
-                raise UnavailableError("The judge was closed before it answered.") from None
-            raise
-        finally:
-            request.waiting -= 1
-            if request.task.done() or not request.waiting:
-                request.task.cancel()
-                if self._by_key.get(key) is request:
-                    del self._by_key[key]
-        shared, request.claimed = request.claimed, True
-        return result, shared
-
-    async def close(self) -> None:
-        """Cancel all running requests."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+DEFAULT_URL = "http://127.0.0.1:8000/v1"  # of `vllm serve`
 
 
 class JudgeService:
-    """Sends questions to the judge's endpoints, between ``await open()`` and ``await close()``. It can be opened again.
+    """Sends questions to the judge's server, between ``await open()`` and ``await close()``. It can be opened again.
 
     Two judges of a run have different names and separate budgets.
     """
@@ -105,93 +55,106 @@ class JudgeService:
         self._options, self.name, self._timing = options, name, timing or Timing()
         usual = _VOTES_TEMPERATURE if options.votes > 1 else 0.0
         self._temperature = usual if options.temperature is None else options.temperature
-        self._given: tuple[tuple[str, ...], str] | None = None
-        self.model = options.model
+        self._place = options.url, options.model
+        self.model = options.model  # once open, that which answers
         self._cache: AnswerCache | None = None  # of replies
         self.budget = TokenBudget(options.token_budget, None)  # of the run, or of this process
-        self._in_flight = InFlightRequests()
-        self._endpoints: Endpoints | None = None
-        self._is_open = False
+        self._in_flight: dict[str, asyncio.Future[Outcome | None]] = {}  # questions; None: the caller was cancelled
+        self._endpoint: Endpoint | None = None
         self._readings: Counter[str] = Counter()  # all, and the clamped ones
         self._has_warned = False
 
     def describe(self) -> str:
         """The model and where it is, for messages."""
         model = self.model or "the model"
-        return f"{model} (not open)" if self._endpoints is None else f"{model} at {self._endpoints.describe()}"
+        return f"{model} (not open)" if self._endpoint is None else f"{model} at {self._endpoint.url}"
 
-    def use_endpoints(self, urls: Sequence[str], model: str) -> None:
-        """Use these endpoints instead of those in the options. Call it before `open`."""
-        self._given = (tuple(urls), model)
+    def use_endpoint(self, url: str, model: str) -> None:
+        """Use this server instead of that in the options. Call it before `open`."""
+        self._place = url, model
 
-    async def open(self, folder: Path | None = None, say: Callable[[str], None] | None = None) -> None:
-        """Find the endpoints, the model and the servers' capabilities.
+    async def open(self, folder: Path | None = None) -> None:
+        """Find the model and the server's capabilities.
 
         Args:
             folder: where the run's processes share the token count; None: this process counts for itself.
-            say: shows warnings about endpoints that do not answer while others do.
 
         Raises:
-            BackendError: no endpoint can be used; the message says what to start.
-            UsageError: an address or the model's id does not fit, or the tokens cannot be counted.
+            BackendError: the server cannot be used; the message says what to start.
+            UsageError: the address or the model's id does not fit, or the tokens cannot be counted.
         """
         await self.close()
-        urls, model = self._given or _addresses(self._options)
+        options = self._options
         if folder is not None:
-            self.budget = TokenBudget(self._options.token_budget, folder / f"{self.name}-tokens")
-        self._endpoints = Endpoints(urls, model, self._options, self._timing)
+            self.budget = TokenBudget(options.token_budget, folder / f"{self.name}-tokens")
+        url, model = self._place
+        if url is None and options.placement == "pool":
+            raise UsageError(
+                "placement=pool: the judge's model is served by the engine verl, and this run has another one. Choose "
+                "engine=verl, or give judge.url."
+            )
+        endpoint = Endpoint(url or DEFAULT_URL, model, options, self._timing)
         try:
             await self.budget.open()
-            self.model = await self._endpoints.start(say or (lambda _: None))
-            if self._options.cache == "disk":
-                await self.identify()
+            await endpoint.start()
+            if options.cache == "disk":
+                await endpoint.identify()
         except BaseException:
-            await self.close()
+            await endpoint.close()
             raise
-        if self._options.cache == "disk":
+        if options.cache == "disk":
             self._cache = DiskCache(cache_root() / "judge")
-        elif self._options.cache == "memory" and self._cache is None:
+        elif options.cache == "memory" and self._cache is None:
             self._cache = MemoryCache()
-        self._is_open = True
+        self.model, self._endpoint = endpoint.model, endpoint
 
     async def identify(self) -> str:
         """A key of the model that answers, by which a replaced one differs. Raises `BackendError`: no answer."""
-        assert self._endpoints is not None
-        return await self._endpoints.identify()
+        return self._opened.identity or await self._opened.identify()
+
+    @property
+    def _opened(self) -> Endpoint:
+        if self._endpoint is None:
+            raise RuntimeError("The judge is not open: await open() first.")
+        return self._endpoint
 
     async def ask(self, question: Question, *, sample: int = 0) -> Reply:
         """The reply to one question. ``sample`` numbers independent replies (votes), which are cached separately.
 
+        Equal questions at the same time are asked once, since a group often has equal answers. If the one that is in
+        progress is cancelled, the next one that waits for it is asked.
+
         Raises:
             UnreadableError: the answer cannot be parsed; it is not cached.
-            RefusedError: no endpoint takes the question.
-            UnavailableError: no endpoint answers.
+            RefusedError: the server does not take the question.
+            UnavailableError: the server does not answer.
             BudgetError: the token budget is spent.
         """
-        if not self._is_open:
-            raise RuntimeError("The judge is not open: await open() first.")
-        began, options = perf_counter(), self._options
+        began, options, endpoint = perf_counter(), self._options, self._opened
         params = SamplingParams(options.max_tokens, self._temperature, seed=options.seed + sample)
         key = self._key(question, params, sample)
-        outcome, shared = await self._in_flight.join(key, lambda: self._find(question, key, params))
-        if isinstance(outcome, VerifierError):
-            raise type(outcome)(str(outcome), counts={} if shared else outcome.counts) from outcome.__cause__
-        if shared:
-            outcome = replace(outcome, prompt_tokens=0, sampled_tokens=0, attempts=0, cached=True)
-        return replace(outcome, seconds=perf_counter() - began)
+        while (equal := self._in_flight.get(key)) is not None:
+            if (outcome := await asyncio.shield(equal)) is not None:
+                return _reply(outcome, began, shared=True)
+        own = self._in_flight[key] = asyncio.get_running_loop().create_future()
+        outcome = None
+        try:
+            outcome = await self._find(question, key, params, endpoint)
+        finally:
+            del self._in_flight[key]
+            own.set_result(outcome)
+        return _reply(outcome, began, shared=False)
 
     async def close(self) -> None:
-        """Close connections and files, and cancel running questions. May be called again."""
-        self._is_open = False
-        await self._in_flight.close()
-        endpoints, self._endpoints = self._endpoints, None
-        if endpoints is not None:
-            await endpoints.close()
+        """Close connections and files; questions in progress raise `UnavailableError`. May be called again."""
+        endpoint, self._endpoint = self._endpoint, None
+        if endpoint is not None:
+            await endpoint.close()
         if self._cache is not None and self._options.cache == "disk":  # one in memory is kept for the next opening
             await self._cache.close()
             self._cache = None
 
-    async def _find(self, question: Question, key: str, params: SamplingParams) -> Outcome:
+    async def _find(self, question: Question, key: str, params: SamplingParams, endpoint: Endpoint) -> Outcome:
         """The reply to a question without an equal running one, or the failure."""
         known = await self._remembered(question, key)
         if known is not None:
@@ -200,13 +163,12 @@ class JudgeService:
             return BudgetError(
                 f"The judge's tokens are spent: {self.budget.spent} of token_budget={self._options.token_budget}."
             )
-        assert self._endpoints is not None
         messages = (*([Message("system", question.system)] if question.system else ()), Message("user", question.user))
         try:
-            completion, endpoint, requests = await self._endpoints.complete(messages, params, question.form.schema)
+            completion, requests = await endpoint.complete(messages, params, question.form.schema)
         except (RefusedError, UnavailableError) as error:
             return error
-        said, tokens = completion.message, (completion.prompt_tokens, completion.sampled_tokens)
+        message, tokens = completion.message, (completion.prompt_tokens, completion.sampled_tokens)
         await self.budget.spend(sum(tokens))
         try:
             if completion.finish == "length":  # a truncated number is a different number
@@ -214,14 +176,14 @@ class JudgeService:
                     f"The judge's reply was cut off at max_tokens={params.max_tokens}. Give it more, or a rubric that "
                     "asks for less."
                 )
-            reply = self._read(question, said.content, said.reasoning)
+            reply = self._read(question, message.content, message.reasoning)
         except UnreadableError as error:
             counts = {**request_counts(requests), "prompt_tokens": tokens[0], "sampled_tokens": tokens[1]}
             return UnreadableError(str(error), counts=counts)
         if self._cache is not None:
-            self._cache.put(key, self.name, json.dumps([said.content, said.reasoning]))
+            self._cache.put(key, self.name, json.dumps([message.content, message.reasoning]))
         prompt, sampled = tokens
-        return replace(reply, prompt_tokens=prompt, sampled_tokens=sampled, attempts=requests, endpoint=endpoint)
+        return replace(reply, prompt_tokens=prompt, sampled_tokens=sampled, attempts=requests, endpoint=endpoint.url)
 
     def _read(self, question: Question, text: str, reasoning: str) -> Reply:
         """Raises `UnreadableError`; warns once if many scores are outside the scale."""
@@ -240,11 +202,10 @@ class JudgeService:
 
     def _key(self, question: Question, params: SamplingParams, sample: int) -> str:
         """The key of everything that determines the judge's reply."""
-        assert self._endpoints is not None
         options, form = self._options, question.form
         settings = json.dumps([options.output, params.temperature, params.max_tokens, options.seed, sample])
         asked = (question.system, question.user, type(form).__qualname__, json.dumps(form.schema, sort_keys=True))
-        return digest([_CACHE_FORMAT, self._endpoints.identity or self.model or "", *asked, settings])
+        return digest([_CACHE_FORMAT, self._opened.identity or self._opened.model, *asked, settings])
 
     async def _remembered(self, question: Question, key: str) -> Reply | None:
         if question.measures or self._cache is None or (known := await self._cache.get(key)) is None:
@@ -256,18 +217,13 @@ class JudgeService:
             return None
 
 
-def _addresses(options: JudgeOptions) -> tuple[tuple[str, ...], str | None]:
-    """The endpoints and the model's id, None for the only one; raises `UsageError` for a list without any."""
-    if options.url is not None:
-        if not options.urls:
-            raise UsageError("judge.url is empty. Give one address or several, such as http://127.0.0.1:8000/v1.")
-        return options.urls, options.model
-    if options.placement == "pool":
-        raise UsageError(
-            "placement=pool: the judge's model is served by the engine verl, and this run has another one. Choose "
-            "engine=verl, or give judge.url."
-        )
-    return (DEFAULT_URL,), options.model
+def _reply(outcome: Outcome, began: float, *, shared: bool) -> Reply:
+    """The reply, or raises the failure; what an equal question has ``shared`` costs nothing."""
+    if isinstance(outcome, VerifierError):
+        raise type(outcome)(str(outcome), counts={} if shared else outcome.counts) from outcome.__cause__
+    if shared:
+        outcome = replace(outcome, prompt_tokens=0, sampled_tokens=0, attempts=0, cached=True)
+    return replace(outcome, seconds=perf_counter() - began)
 
 
 def medians(votes: Sequence[Reply]) -> tuple[float, ...]:

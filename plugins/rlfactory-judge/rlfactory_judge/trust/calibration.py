@@ -17,12 +17,9 @@ from rlfactory_judge.trust.figures import (
     Estimate,
     agreement_of_answers,
     agreement_of_pairs,
-    length_bias,
     share,
-    weighted_kappa,
 )
-from rlfactory_judge.trust.labels import LabelledAnswer
-from rlfactory_judge.trust.measuring import Judged, Judgements, Measurement, label_value, right
+from rlfactory_judge.trust.measuring import Judged, Judgements, Measurement, right
 
 FEW = 30  # answers or pairs; with fewer, no figure is reliable
 _NAME_WIDTH = 36
@@ -121,7 +118,7 @@ def summarise(measurement: Measurement) -> Calibration:
         votes=options.votes,
         answers=answers,
         pairs=pairs,
-        tables=_tables(measurement, readable, answers, pairs, winners),
+        tables=_tables(measurement, answers, pairs, winners),
         costs=_costs(measurement.judgements),
         notes=tuple(_notes(answers, pairs, truths, measurement.judgements)),
         stopped=measurement.stopped,
@@ -150,29 +147,19 @@ def _winner(judged: Judged) -> int:
 
 def _tables(
     measurement: Measurement,
-    readable: Sequence[tuple[LabelledAnswer, Judged]],
     answers: Agreement | None,
     pairs: Agreement | None,
     winners: Sequence[tuple[int, int]],
 ) -> dict[str, Table]:
     options, tables = measurement.options, dict[str, Table]()
-    labels, scores = [label_value(row, options) for row, _ in readable], [one.values[0] for _, one in readable]
     if answers is not None:
-        table = _agreement(answers, "answer")
-        if any(not isinstance(row.label, bool) for row, _ in readable):
-            kappa = weighted_kappa(labels, scores, options.seed)
-            table["weighted kappa with the labels"] = Figure(kappa, "0: as by chance, 1: always equal")
-        tables["Answers"] = table
+        tables["Answers"] = _agreement(answers, "answer")
     if pairs is not None:
         changed = share(sum(straight != -swapped for straight, swapped in winners), len(winners))
         won = [place for pair in winners for place in pair if place]
         first = Figure(share(sum(place > 0 for place in won), len(won)), "0.5: no bias" if won else "no winners")
         places = {"winner changes with the order": Figure(changed, "0: never"), FIRST: first}
         tables[PAIRS] = {**_agreement(pairs, "pair"), **places}
-    if answers is not None:
-        bias = length_bias([len(row.answer) for row, _ in readable], scores, labels)
-        length = {"longer answers, better scores": Figure(bias, "rank correlation; 0: no bias")}
-        tables["Length in characters, with what a score has beyond the label"] = length
     if injected := _accepted(measurement.injected, options.threshold):  # intervals over answers, not over judgements
         plain, size = _accepted(measurement.answers, options.threshold), len(injected)
         accepted, before = sum(map(fmean, injected.values())), sum(plain[name][0] for name in injected)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import fcntl
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import AsyncFileLock
 
 from rlfactory_core.cache import digest, write_atomically
 from rlfactory_core.errors import UsageError
@@ -75,7 +74,7 @@ async def check_trust(
     if folder is None:
         found = await measure()
     else:
-        async with _locked(folder / f".{_NAME}.lock"):
+        async with AsyncFileLock(folder / f".{_NAME}.lock", poll_interval=_WAIT_S):
             key = _key(rubric, options, await service.identify())
             path = folder / f"{_NAME}.json"
             if path.exists() and _read(path, key) is None:  # the file of another judge of the same run
@@ -193,18 +192,3 @@ def _table(found: Calibration) -> Section | None:
     ]
     columns = (found.judge or "the judge", "value", "95 % confidence", "meaning")
     return Section.of_table(_TITLE, columns, rows, " ".join(["In short:", verdict(found), *found.notes]))
-
-
-@asynccontextmanager
-async def _locked(path: Path) -> AsyncIterator[None]:
-    """A lock that one process holds at a time. It is released when the process ends, in whatever way."""
-    with path.open("w") as file:
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                await asyncio.sleep(_WAIT_S)
-            except OSError:  # a file system without locks: each process measures for itself
-                break
-        yield

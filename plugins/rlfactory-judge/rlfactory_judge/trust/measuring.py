@@ -176,11 +176,8 @@ class Measurement:
         return self.pair_rubric.question_of_many(candidates, RankingForm(2))
 
 
-def label_value(row: LabelledAnswer, options: JudgeOptions) -> float:
-    """The label on [0, 1], as scores are."""
-    return float(row.label) if isinstance(row.label, bool) else (row.label - options.low) / (options.high - options.low)
-
-
 def right(row: LabelledAnswer, options: JudgeOptions) -> bool:
     """Whether people accept the answer, with the same threshold as for the judge's scores."""
-    return row.label if isinstance(row.label, bool) else label_value(row, options) >= options.threshold
+    if isinstance(row.label, bool):
+        return row.label
+    return (row.label - options.low) / (options.high - options.low) >= options.threshold

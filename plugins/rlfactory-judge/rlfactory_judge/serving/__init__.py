@@ -1,1 +1,0 @@
-"""Serve the judge's model: the server's process and its supervisor."""
