@@ -99,7 +99,7 @@ class TaskScorers:
         for key in self.pools:
             raise UsageError(
                 f"rewards.{key}: placement=pool needs an engine that serves the model on GPUs of its own, and this "
-                f"one does not. Use {other}, or serve the model yourself (rlfactory judge serve, or any "
+                f"one does not. Use {other}, or serve the model yourself (vllm serve, or any other "
                 "OpenAI-compatible server), give its address as url, and leave placement out."
             )
 

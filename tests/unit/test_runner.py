@@ -198,9 +198,7 @@ def test_a_run_that_is_stopped_says_how_to_go_on(plugin: Path, tmp_path: Path, s
 
 
 def test_a_pool_is_refused_where_nobody_serves_one(plugin: Path, tmp_path: Path) -> None:
-    with pytest.raises(
-        UsageError, match=r"rewards\.asks: placement=pool needs an engine that serves.*rlfactory judge serve"
-    ):
+    with pytest.raises(UsageError, match=r"rewards\.asks: placement=pool needs an engine that serves.*vllm serve"):
         trained(plugin, tmp_path / "run", "rewards={asks: 1}")
     assert not (tmp_path / "run").exists()
     trained(plugin, tmp_path / "run", "rewards=[{name: asks, model: ''}]")

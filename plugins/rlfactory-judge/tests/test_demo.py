@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import random
 import signal
 import subprocess
@@ -178,7 +177,7 @@ def test_a_model_is_served_while_the_block_lasts(tiny: Path) -> None:
     url = asyncio.run(scenario())
     with pytest.raises(httpx.ConnectError):
         httpx.get(url, trust_env=False)
-    assert not os.listdir(tempfile.gettempdir())
+    assert not [*Path(tempfile.gettempdir()).glob("rlfactory-judge-*")]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a killed program cannot end its children")
@@ -198,7 +197,7 @@ def test_the_last_words_of_a_server_are_shown(tiny: Path) -> None:
 
     with pytest.raises(BackendError, match="no_such_model"):
         asyncio.run(local_server(tiny, ready_s=60.0).__aenter__())
-    assert not os.listdir(tempfile.gettempdir())
+    assert not [*Path(tempfile.gettempdir()).glob("rlfactory-judge-*")]
 
 
 # --- the run --------------------------------------------------------------------------------------------------------

@@ -74,10 +74,14 @@ def test_what_does_not_fit_is_refused_in_words(options, words):
 
 def test_the_server_gets_the_key_that_is_named_and_a_list_of_one_is_one(monkeypatch):
     monkeypatch.setenv("OUR_KEY", "secret")
+
+    async def open_and_close(url):
+        judge = make_judge(url=[url], api_key_env=["OUR_KEY"], cache="off")
+        await judge.open(Task())
+        await judge.close()
+
     with serve(lambda _: said('{"score": 5}')) as server:
-        judge = make_judge(url=[server.url], api_key_env=["OUR_KEY"], cache="off")
-        asyncio.run(judge.open(Task()))
-        asyncio.run(judge.close())
+        asyncio.run(open_and_close(server.url))
         assert set(server.authorizations) == {"Bearer secret"}
         with pytest.raises(UsageError, match="NO_KEY is not set"):
             asyncio.run(make_judge(url=server.url, api_key_env="NO_KEY").open(Task()))

@@ -150,7 +150,7 @@ def test_labels_that_are_numbers_are_right_from_the_threshold_on() -> None:
     rows = [LabelledAnswer(str(n), "?", f"{n} ", ("0",), float(n % 11)) for n in range(55)]
 
     def follows(answer: str, truth: str, noise: random.Random) -> float:
-        return (int(answer) % 11 / 10) ** 2
+        return (int(answer.split(maxsplit=1)[0]) % 11 / 10) ** 2
 
     found = measure(KnownJudge(follows), Labels(tuple(rows)))
     assert found.answers is not None

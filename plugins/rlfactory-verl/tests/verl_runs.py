@@ -9,7 +9,7 @@ Starting verl takes most of a test's time, so proofs share a start where they ca
 | test_ppo | verl, once | a critic, adapters, turn rewards, outages; a pool's judge and its budget; MCP servers |
 | test_images | verl, once | images of a prompt and of a tool; `separate_async` with a staleness; Ctrl-C |
 | test_nodes | Ray, once | a cluster of two machines is checked; all of its tests share it |
-| test_judge_serving | vLLM, once | `judge serve` with vLLM, which enforces forms; a kill leaves nothing |
+| test_judge_serving | vLLM, once | a judge behind vLLM, which enforces forms |
 
 The other files of verl's tests start nothing.
 """
