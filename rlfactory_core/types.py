@@ -112,7 +112,7 @@ class ToolResult:
     cached: bool = False
     truncated: bool = False
     size_bytes: int = 0  # of the result before truncation
-    reason: str = ""  # why there is none, for the user; the model does not see it
+    reason: str = ""  # why the call has no result; shown to the user, hidden from the model
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def task_options(args: Sequence[str], engine: Mapping[str, str] = {}) -> list[st
 
 @contextmanager
 def meant_options(command: click.Command) -> Iterator[None]:
-    """An unknown option of the task that is almost one of the command is explained so.
+    """Add a hint if an unknown task option looks like an option of the command or of an engine.
 
     Raises:
         ConfigError: as the body does, with a hint.

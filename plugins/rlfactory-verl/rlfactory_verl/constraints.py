@@ -61,7 +61,7 @@ def _not_in_verl(config: RunConfig) -> Iterator[str]:
         yield f"train.schedule=linear: verl's FSDP engine has constant and cosine. Choose one of them, {local}."
     if train.prompts != UNIFORM:
         yield (
-            f"train.prompts={train.prompts}: verl's V1 trainer tells no sampler how its prompts went. Use "
+            f"train.prompts={train.prompts}: verl's trainer does not report results back to a prompt sampler. Use "
             f"train.prompts={UNIFORM}, {local}."
         )
     if train.refill and train.advantage == GAE:
