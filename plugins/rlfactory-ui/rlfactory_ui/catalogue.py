@@ -18,13 +18,12 @@ from rlfactory_core.cache import write_atomically
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting import RunFolder, eval_value, success_metric
 from rlfactory_ui import processes
+from rlfactory_ui.metrics_file import MetricsFile, spread
 
 NOTES = "ui.json"  # in a run's folder: the user's own tags and note
 _SCALAR = re.compile(r"^(plugin|engine|model|seed): (.+)$", re.MULTILINE)
 _STEPS = re.compile(r"^train:\n(?:  .*\n)*?  steps: (\d+)$", re.MULTILINE)
 _SPARK_POINTS = 24
-_LINE = 2**14  # bytes within which a line of metrics.jsonl usually ends
-_TAIL = 2**18  # bytes at the end of it in which the latest evaluation is looked for
 
 
 class State(StrEnum):
@@ -148,9 +147,13 @@ def _read(folder: RunFolder, pid: int | None) -> RunEntry:
     facts = {key: _scalar(value) for key, value in _SCALAR.findall(text)}
     total = _STEPS.search(text)
     steps = int(total[1]) if total else 0
-    lines = _sampled_lines(folder.metrics)
+    metrics = MetricsFile(folder.metrics)
+    metrics.update()
+    rows = metrics.rows
     metric = success_metric(summary)
-    step = int((lines[-1].get("step") if lines else None) or summary.get("steps") or 0)
+    step = int((rows[-1].get("step") if rows else None) or summary.get("steps") or 0)
+    measured = [value for row in rows if (value := row.get(f"eval/{metric}")) is not None]
+    curve = [value for row in rows if (value := row.get(metric, row.get("reward"))) is not None]
     seconds = summary.get("seconds") or None
     notes = _json(folder.path / NOTES)
     return RunEntry(
@@ -163,12 +166,12 @@ def _read(folder: RunFolder, pid: int | None) -> RunEntry:
         metric=metric,
         before=eval_value(summary, "before", metric),
         after=eval_value(summary, "after", metric),
-        latest=_latest(folder.metrics, f"eval/{metric}"),
+        latest=measured[-1] if measured else None,
         step=step,
         steps=max(steps, step),
         seconds=seconds,
         started=folder.config.stat().st_mtime,
-        spark=[value for row in lines if isinstance(value := row.get(metric, row.get("reward")), (int, float))],
+        spark=[curve[at] for at in spread(0, len(curve) - 1, _SPARK_POINTS)],
         tags=[str(tag) for tag in notes.get("tags") or []],
         note=str(notes.get("note") or ""),
     )
@@ -204,42 +207,3 @@ def _json(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _sampled_lines(path: Path) -> list[dict[str, Any]]:
-    """Some rows at equal distances in the file, the last one among them."""
-    found: list[dict[str, Any]] = []
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, 2)
-            for place in range(_SPARK_POINTS):
-                file.seek(place * size // _SPARK_POINTS)
-                if place:
-                    file.readline(_LINE)
-                found += _row(file.readline(4 * _LINE))
-            file.seek(max(0, size - 4 * _LINE))
-            found += _row(file.read().rstrip(b"\n").rpartition(b"\n")[2])
-    except OSError:
-        return []
-    return list({row.get("step"): row for row in found}.values())
-
-
-def _latest(path: Path, metric: str) -> float | None:
-    """The last value of a metric that few steps have; None if the end of the file has none."""
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL))
-            lines = file.read().split(b"\n")
-    except OSError:
-        return None
-    marked = f'"{metric}"'.encode()
-    values = (row.get(metric) for line in reversed(lines) if marked in line for row in _row(line))
-    return next((float(value) for value in values if isinstance(value, (int, float))), None)
-
-
-def _row(line: bytes) -> list[dict[str, Any]]:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        return []
-    return [row] if isinstance(row, dict) else []

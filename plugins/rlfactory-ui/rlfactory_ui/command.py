@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import os
+import socket
 import sys
 import webbrowser
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -32,8 +34,6 @@ def ui(runs: Path, host: str, port: int, no_open: bool) -> None:
     address that other machines reach, a password is asked for (or read from RLFACTORY_UI_PASSWORD): whoever has it can
     start programs here.
     """
-    from rlfactory_ui.serving import serve
-
     loopback = _is_loopback(host)
     password = None if loopback else _password(host)
     listening = listener(host, port)
@@ -48,7 +48,31 @@ def ui(runs: Path, host: str, port: int, no_open: bool) -> None:
         if not no_open and sys.stdout.isatty() and (sys.platform != "linux" or os.environ.get("DISPLAY")):
             webbrowser.open(link)
 
-    asyncio.run(serve(runs, listening, hosts, password, ready))
+    asyncio.run(_serve(runs, listening, hosts, password, ready))
+
+
+async def _serve(
+    runs: Path, listener: socket.socket, hosts: frozenset[str], password: str | None, ready: Callable[[str], None]
+) -> None:
+    """Serve the runs of a folder on a bound socket.
+
+    Args:
+        hosts: see `Access`.
+        ready: called with a one-time token as soon as requests are answered.
+    """
+    from rlfactory_core.serving import make_server
+    from rlfactory_ui.access import Access
+    from rlfactory_ui.app import create_app
+    from rlfactory_ui.commands import Commands
+
+    commands = Commands()
+    access = Access(listener.getsockname()[1], hosts, password)
+    server = make_server(create_app(runs, access, commands), access_log=False, server_header=False, ws="none")
+    ready(access.link())
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        await commands.close()
 
 
 def _is_loopback(host: str) -> bool:

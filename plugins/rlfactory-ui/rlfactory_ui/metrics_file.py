@@ -51,9 +51,9 @@ class MetricsFile:
     def _sample(self, number: int) -> None:
         with mmap.mmap(number, 0, access=mmap.ACCESS_READ) as text:
             end = text.rfind(b"\n") + 1
-            starts = {text.find(b"\n", at, end) + 1 for at in _spread(self._offset, end - 1, KEPT)}
+            starts = {text.find(b"\n", at, end) + 1 for at in spread(self._offset, end - 1, KEPT)}
             evaluated = list(_places(text, self._offset, end))
-            starts |= {text.rfind(b"\n", 0, evaluated[at]) + 1 for at in _spread(0, len(evaluated) - 1, KEPT)}
+            starts |= {text.rfind(b"\n", 0, evaluated[at]) + 1 for at in spread(0, len(evaluated) - 1, KEPT)}
             starts |= {self._offset, text.rfind(b"\n", 0, max(0, end - 1)) + 1}
             lines = (text[start : text.find(b"\n", start)] for start in sorted(starts) if self._offset <= start < end)
             self.rows += [row for line in lines if (row := _parsed(line)) is not None]
@@ -77,7 +77,7 @@ def _places(text: mmap.mmap, start: int, end: int) -> Iterator[int]:
             return
 
 
-def _spread(first: int, last: int, count: int) -> list[int]:
+def spread(first: int, last: int, count: int) -> list[int]:
     """Up to ``count`` whole numbers from ``first`` to ``last``, at equal distances."""
     if last - first < count:
         return list(range(first, last + 1))
@@ -90,5 +90,5 @@ def _thinned(rows: list[Row]) -> list[Row]:
         return rows
     evaluated = [at for at, row in enumerate(rows) if any(name.startswith("eval/") for name in row)]
     others = sorted(set(range(len(rows))) - set(evaluated))
-    kept = {places[at] for places in (evaluated, others) for at in _spread(0, len(places) - 1, KEPT)}
+    kept = {places[at] for places in (evaluated, others) for at in spread(0, len(places) - 1, KEPT)}
     return [rows[at] for at in sorted(kept | {0, len(rows) - 1})]

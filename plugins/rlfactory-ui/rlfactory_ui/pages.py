@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import parse_qs, quote
 
 from starlette.responses import HTMLResponse, Response
 
 from rlfactory_core.reporting import KeptImages, RunFolder, page_environment
 from rlfactory_core.reporting.progress import count_text, seconds_text
-from rlfactory_ui.access import Access
+from rlfactory_core.serving import read_body
+from rlfactory_ui.access import MAX_BODY, Access
 from rlfactory_ui.catalogue import Catalogue
 from rlfactory_ui.commands import Commands
 from rlfactory_ui.live import LiveRun
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 STATIC = Path(__file__).parent / "static"
+FORM_S = 30.0  # in which a browser has to send a form
+Form = dict[str, list[str]]
 
 
 @dataclass(slots=True)
@@ -66,6 +69,17 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> R
 def part(template: str, **values: Any) -> Response:
     """A part of a page, which takes the place of an earlier one."""
     return HTMLResponse(environment().get_template(template).render(**values))
+
+
+async def posted(request: Request) -> Form:
+    """The fields of a form; several values of a name stay several."""
+    text = (await read_body(request, MAX_BODY, FORM_S)).decode("utf-8", "replace")
+    return parse_qs(text, keep_blank_values=True, max_num_fields=2000)
+
+
+def first(form: Form, name: str) -> str:
+    """A field's first value without blanks at its ends; empty if it is missing."""
+    return form.get(name, [""])[0].strip()
 
 
 def kept_images(folder: RunFolder) -> KeptImages:

@@ -49,11 +49,11 @@ class Filter:
     stop: str = ""
     fault: str = ""
     tool: str = ""
-    reward: str = ""  # "high", "low" or "masked"
+    reward: str = ""  # "success", "failure" or "masked"
     text: str = ""
 
-    def holds(self, line: Line, middle: float) -> bool:
-        asked = {"high": line.reward > middle, "low": line.reward <= middle, "masked": line.masked}
+    def holds(self, line: Line, succeeded: bool) -> bool:
+        asked = {"success": succeeded, "failure": not succeeded, "masked": line.masked}
         return (
             (not self.slice or line.slice == self.slice)
             and (not self.stop or line.stop == self.stop)
@@ -81,11 +81,11 @@ def lines(folder: RunFolder, name: str) -> Sequence[Line]:
     return _lines(path, seen.st_mtime_ns, seen.st_size)
 
 
-def matching(folder: RunFolder, name: str, wanted: Filter) -> list[Line]:
+def matching(folder: RunFolder, name: str, wanted: Filter, metric: str) -> list[Line]:
     """The lines that a filter lets through; its text may be anywhere in a trajectory."""
     every = lines(folder, name)
-    half = middle(every)
-    found = [line for line in every if wanted.holds(line, half)]
+    good = succeeded(every, metric)
+    found = [line for line in every if wanted.holds(line, line.number in good)]
     if not wanted.text:
         return found
     escaped = {wanted.text.lower(), json.dumps(wanted.text, ensure_ascii=False)[1:-1].lower()}
@@ -93,10 +93,12 @@ def matching(folder: RunFolder, name: str, wanted: Filter) -> list[Line]:
         return [line for line in found if any(text in _read(file, line).lower() for text in escaped)]
 
 
-def middle(every: Sequence[Line]) -> float:
-    """Halfway between the least and the largest reward; above it a reward is high."""
-    rewards = [line.reward for line in every] or [0.0]
-    return (min(rewards) + max(rewards)) / 2
+def succeeded(every: Sequence[Line], metric: str) -> set[int]:
+    """The numbers of the trajectories with a success score above 0.5, or without one above half the largest reward."""
+    half = max([line.reward for line in every] or [0.0]) / 2
+    return {
+        line.number for line in every if (line.scores[metric] > 0.5 if metric in line.scores else line.reward > half)
+    }
 
 
 def trajectory(folder: RunFolder, name: str, number: int) -> tuple[Line, StoredTrajectory]:

@@ -9,9 +9,10 @@ from typing import Any
 
 import httpx
 import pytest
+from rlfactory_ui import pages
 from rlfactory_ui.access import MAX_BODY, MAX_SESSIONS, MAX_TRIES, Access
 from rlfactory_ui.app import create_app
-from rlfactory_ui.routes import entry, forms
+from rlfactory_ui.routes import entry
 from starlette.testclient import TestClient
 
 HOST = "127.0.0.1:8000"
@@ -170,7 +171,7 @@ def test_the_oldest_browser_is_forgotten_first(access: Access) -> None:
 
 
 def test_a_form_that_does_not_come_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "FORM_S", 0.1)
+    monkeypatch.setattr(pages, "FORM_S", 0.1)
     app = create_app(tmp_path, Access(8000, frozenset(), "correct horse"))
 
     async def status() -> int:

@@ -101,12 +101,19 @@ def test_trajectories_are_filtered(browser: TestClient, folder: RunFolder) -> No
     assert "2 of 2 trajectories" in every
     assert "q8" in every
     assert "q9" in every
-    for query in ("fault=infra", "tool=search", "reward=masked", "reward=low", "text=Oslo <b>", "text=oslo"):
+    for query in ("fault=infra", "tool=search", "reward=masked", "reward=failure", "text=Oslo <b>", "text=oslo"):
         page = shown(browser, f"/runs/first/trajectories?file=step-000011&{query}")
         assert "1 of 2 trajectories" in page, query
         assert "q9" in page, query
     assert "0 of 2" in shown(browser, "/runs/first/trajectories?file=step-000011&text=nowhere")
     assert "4 of 4" in shown(browser, "/runs/first/trajectories?file=step-000010")
+
+
+def test_where_all_attempts_succeed_all_are_shown_as_successes(browser: TestClient, folder: RunFolder) -> None:
+    """Rewards may be above 1, and the success score decides where there is one."""
+    folder.write_trajectories(12, [make_trajectory(1.2, sample="q1"), make_trajectory(1.2, sample="q2")], decode)
+    assert "2 of 2" in shown(browser, "/runs/first/trajectories?file=step-000012&reward=success")
+    assert "0 of 2" in shown(browser, "/runs/first/trajectories?file=step-000012&reward=failure")
 
 
 def test_a_trajectory_is_shown_as_messages_and_as_tokens(browser: TestClient) -> None:
@@ -116,8 +123,8 @@ def test_a_trajectory_is_shown_as_messages_and_as_tokens(browser: TestClient) ->
     sampled = re.findall(r'<span class="own s(\d)" title="log-prob -\d\.\d\d">', page)
     assert len(sampled) == 3  # turns; there is no tokenizer, so each is one text
     assert "Orla Finn leads Velk Works." in text_of(page)
-    assert "q0" in browser.get("/runs/first/trajectories/eval-after/1/previous").text
-    assert "2 of 2" in shown(browser, "/runs/first/trajectories/eval-after/1/next")
+    assert re.search(r'trajectories/eval-after/0" data-key="p"', page)
+    assert re.search(r'trajectories/eval-after/1" data-key="n"', page)  # there is no later one
 
 
 @pytest.fixture

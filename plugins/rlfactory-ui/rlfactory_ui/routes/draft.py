@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rlfactory_core.errors import UsageError
 from rlfactory_ui.catalogue import is_name
-from rlfactory_ui.routes.forms import Form, first
+from rlfactory_ui.pages import Form, first
 from rlfactory_ui.words import OPTIONS
 
 

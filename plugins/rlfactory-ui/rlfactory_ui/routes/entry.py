@@ -8,8 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from rlfactory_ui.pages import page, site_of
-from rlfactory_ui.routes.forms import first, posted
+from rlfactory_ui.pages import first, page, posted, site_of
 
 WRONG_S = 1.0  # before a wrong password is answered
 

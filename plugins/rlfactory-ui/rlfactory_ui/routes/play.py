@@ -12,8 +12,7 @@ from starlette.routing import Route
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting import RunFolder
 from rlfactory_ui.commands import kept_conversation
-from rlfactory_ui.pages import kept_images, page, part, site_of
-from rlfactory_ui.routes.forms import Form, first, posted
+from rlfactory_ui.pages import Form, first, kept_images, page, part, posted, site_of
 
 
 async def show(request: Request) -> Response:

@@ -15,8 +15,7 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting import RunFolder
 from rlfactory_ui import processes
 from rlfactory_ui.catalogue import State
-from rlfactory_ui.pages import Site, page, part, site_of
-from rlfactory_ui.routes.forms import first, posted
+from rlfactory_ui.pages import Site, first, page, part, posted, site_of
 
 LOOK_S = 1.0  # between two looks at the files of a run
 _QUIET_S = 15.0  # after so long without news a line is sent, so that a closed connection is noticed

@@ -11,8 +11,7 @@ from starlette.routing import Route
 
 from rlfactory_core.errors import UsageError
 from rlfactory_ui.catalogue import RunEntry
-from rlfactory_ui.pages import page, site_of
-from rlfactory_ui.routes.forms import first, posted
+from rlfactory_ui.pages import first, page, posted, site_of
 
 SORTS: dict[str, Callable[[RunEntry], Any]] = {
     "started": lambda run: -run.started,

@@ -17,10 +17,9 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.options import Option, section_options, value_text
 from rlfactory_ui import processes
 from rlfactory_ui.commands import CommandResult
-from rlfactory_ui.pages import page, part, site_of
+from rlfactory_ui.pages import first, page, part, posted, site_of
 from rlfactory_ui.routes.compare import flat
 from rlfactory_ui.routes.draft import Draft
-from rlfactory_ui.routes.forms import first, posted
 from rlfactory_ui.words import OPTIONS
 
 FIRST_KEYS = (  # of the configuration; the others are below "all keys"

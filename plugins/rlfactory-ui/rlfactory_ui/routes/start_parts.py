@@ -20,10 +20,9 @@ from starlette.routing import Route
 from rlfactory_core.errors import MissingExtraError, UsageError
 from rlfactory_core.serving import BodyError
 from rlfactory_ui.access import FILES
-from rlfactory_ui.pages import part, site_of
+from rlfactory_ui.pages import Form, first, part, posted, site_of
 from rlfactory_ui.processes import LAUNCHES
 from rlfactory_ui.routes.draft import tool_words, words_of
-from rlfactory_ui.routes.forms import Form, first, posted
 
 _SECRET = re.compile("key|token|secret|password|auth", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{\w+\}")

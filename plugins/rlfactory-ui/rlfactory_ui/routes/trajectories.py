@@ -7,12 +7,12 @@ from itertools import takewhile
 from pathlib import Path
 
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from rlfactory_core.algo import group_advantages
 from rlfactory_core.errors import ConfigError, UsageError
-from rlfactory_core.reporting import RunFolder, StoredTrajectory, read_image
+from rlfactory_core.reporting import RunFolder, StoredTrajectory, read_image, success_metric
 from rlfactory_ui import trajectory_files
 from rlfactory_ui.pages import kept_images, page, part, site_of
 from rlfactory_ui.tokens import TokenTexts, advantage_colour
@@ -28,7 +28,8 @@ async def listed(request: Request) -> Response:
     name = request.query_params.get("file") or next(iter([n for n in names if n.startswith("step-")][-1:] or names), "")
     wanted = Filter(**{key: request.query_params.get(key, "") for key in Filter.__dataclass_fields__})
     every = trajectory_files.lines(folder, name) if name else ()
-    found = trajectory_files.matching(folder, name, wanted) if name else []
+    metric = success_metric(folder.read_summary())
+    found = trajectory_files.matching(folder, name, wanted, metric) if name else []
     choices = {
         "slice": sorted({line.slice for line in every if line.slice}),
         "stop": sorted({line.stop for line in every}),
@@ -39,24 +40,15 @@ async def listed(request: Request) -> Response:
         request,
         "trajectories.jinja",
         run=folder.name,
-        files=_near(names, name),
+        files=names if len(names) <= _LISTED else sorted({*names[:: len(names) // _LISTED + 1], name}, key=names.index),
         file=name,
         wanted=wanted,
         choices=choices,
         total=len(every),
         found=len(found),
         lines=found[:_LISTED],
-        middle=trajectory_files.middle(every),
+        succeeded=trajectory_files.succeeded(every, metric),
     )
-
-
-def _near(names: Sequence[str], name: str) -> list[str]:
-    """All names, or of very many the ones around this and some of the others."""
-    if len(names) <= _LISTED or name not in names:
-        return list(names)[:_LISTED]
-    at = names.index(name)
-    some = {*range(max(0, at - 50), min(len(names), at + 50)), *range(0, len(names), len(names) // 300 + 1)}
-    return [names[place] for place in sorted(some)]
 
 
 async def one(request: Request) -> Response:
@@ -151,20 +143,10 @@ async def image(request: Request) -> Response:
     return Response(read_image(folder, request.path_params["digest"]), media_type="image/png")
 
 
-async def neighbour(request: Request) -> Response:
-    """The next or the previous trajectory of the file, for the keys ``n`` and ``p``."""
-    folder = site_of(request).catalogue.folder(request.path_params["name"])
-    file, number = request.path_params["file"], request.path_params["number"]
-    count = len(trajectory_files.lines(folder, file))
-    step = 1 if request.path_params["where"] == "next" else -1
-    return RedirectResponse(f"/runs/{folder.name}/trajectories/{file}/{max(0, min(count - 1, number + step))}", 303)
-
-
 ROUTES = [
     Route("/runs/{name}/images/{digest}.png", image),
     Route("/runs/{name}/trajectories", listed),
     Route("/runs/{name}/trajectories/{file}/attempts", attempts),
     Route("/runs/{name}/trajectories/{file}/{number:int}", one),
     Route("/runs/{name}/trajectories/{file}/{number:int}/plugins", plugin_sections),
-    Route("/runs/{name}/trajectories/{file}/{number:int}/{where}", neighbour),
 ]
