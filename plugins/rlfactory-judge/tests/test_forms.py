@@ -12,7 +12,7 @@ from judge_forms import FORMS, TEN
 from rlfactory_judge.contract import Form, UnreadableError
 from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
 
-from rlfactory_core.clients.wire import completion_from_wire
+from rlfactory_core.clients.wire import sampled_from_wire
 
 
 def unreadable(form: Form, text: str) -> str:
@@ -157,7 +157,7 @@ def test_a_scale_is_mapped_onto_zero_to_one() -> None:
 def test_a_verdict_within_the_reasoning_never_counts(text: str, score: float | None, parsed: bool) -> None:
     """As raw text, and as the client gives it after it took the reasoning off itself."""
     if parsed:
-        text = completion_from_wire({"choices": [{"message": {"content": text}}]}).message.content
+        text = sampled_from_wire({"choices": [{"message": {"content": text}}]}).message.content
     if score is None:
         unreadable(TEN, text)
     else:
