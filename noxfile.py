@@ -31,7 +31,8 @@ from nox_environments import (
 
 TORCHVISION = "torchvision==0.28.0"  # of that torch
 PLUGINS = sorted(str(path.parent) for path in Path("plugins").glob("*/pyproject.toml"))
-INTERPRETER, JUDGE, SEARCH = (f"plugins/rlfactory-{name}" for name in ("interpreter", "judge", "search"))
+SANDBOX, INTERPRETER = (f"plugins/rlfactory-{name}" for name in ("sandbox", "interpreter"))
+JUDGE, SEARCH = (f"plugins/rlfactory-{name}" for name in ("judge", "search"))
 GATEWAY, DEVKIT, MCP, OTHERS = (f"plugins/rlfactory-{name}" for name in ("agents", "devkit", "mcp", "environments"))
 VERL, VISION = (f"plugins/rlfactory-{name}" for name in ("verl", "vision"))
 
@@ -164,7 +165,7 @@ def campaign(session: nox.Session) -> None:
 def minimums(session: nox.Session) -> None:
     """The oldest declared release of each base dependency still works."""
     oldest = [line.split(",")[0].replace(">=", "==") for line in PYPROJECT["project"]["dependencies"]]
-    own = ("-e", ".[local]", *editable(INTERPRETER, GATEWAY, DEVKIT))
+    own = ("-e", ".[local]", *editable(SANDBOX, INTERPRETER, GATEWAY, DEVKIT))
     place = made(session, ENVIRONMENTS / "oldest", TORCH, *own, *oldest, *group("test"))
     # The engine's arithmetic and the parsers need no more of the base dependencies than the other tests do. Three files
     # need rlfactory-mcp, whose SDK needs newer releases.
