@@ -251,7 +251,7 @@ def make_verl(session: nox.Session) -> Path:
         ".[local]", f"{VERL}[cpu]", SEARCH, JUDGE, GATEWAY, DEVKIT, MCP, VISION, f"{OTHERS}[gymnasium,verifiers]"
     )
     # For an agent of LangGraph, and an environment of each kind.
-    others = ("langgraph", "langchain", "gymnasium", "verifiers", "staros-stardata", "openenv")
+    others = ("langgraph", "langchain", "gymnasium", "verifiers", "openenv")
     named = [line for line in group("agents", "environments") if line.startswith(others)]
     place = made(session, ENVIRONMENTS / "verl", TORCH, *own, *group("test"), *named)
     made(session, place, "--no-deps", TORCHVISION)  # it would bring CUDA's libraries

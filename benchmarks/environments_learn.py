@@ -9,7 +9,7 @@ its own. It needs the libraries: ``nox -s benchmarks -- environments_learn`` has
 
 from __future__ import annotations
 
-import json
+import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,13 +21,6 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 from openenv_echo import ECHO, make_echo, serving
 
 SOLVERS = Path(__file__).with_name("environments_solvers.py")
-SUMS = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1, "allow_negation": False}
-REASONING = {
-    "gym": [{"name": "chain_sum", "weight": 1.0, "config": SUMS}],
-    "num_train_examples": 512,
-    "num_eval_examples": 64,
-    "system_prompt": "Give the answer as <answer>answer</answer>.",
-}
 SHARED = ("train.steps=20", "train.prompts_per_step=8", "train.group_size=8", "eval.every=0", "eval.limit=64")
 RISE = 0.2  # the bar: of the reward of sampled episodes on held-out samples
 SESSIONS = 64
@@ -44,20 +37,18 @@ def cases(url: str) -> dict[str, Case]:
         *(f"task.solver={SOLVERS}:frozen_lake", "task.train_seeds=64", "rollout.max_turns=12"),
         "rollout.max_turn_tokens=8",
     )
-    sums = (
-        "task.environment=verifiers.legacy.envs.integrations.reasoninggym_env:ReasoningGymEnv",
-        *(f"task.arguments={json.dumps(REASONING)}", f"task.solver={SOLVERS}:small_sums", "rollout.max_turn_tokens=16"),
-    )
+    sums = ("task.environment=reasoning_sums", f"task.solver={SOLVERS}:small_sums", "rollout.max_turn_tokens=16")
     return {
         "OpenEnv, its echo environment": Case("openenv", "sampled/env_reward", (*echo, *SHARED)),
         "Gymnasium, FrozenLake-v1": Case("gymnasium", "sampled/env_reward", (*lake, *SHARED)),
-        "verifiers, ReasoningGymEnv with chain_sum of two digits": Case(
+        "verifiers, sums of two digits by reasoning-gym": Case(
             "verifiers", "sampled/verifiers_rubric", (*sums, *SHARED, "train.steps=40")
         ),
     }
 
 
 if __name__ == "__main__":
+    os.environ["PYTHONPATH"] = sys.path[0]  # where verifiers finds the task set
     with TemporaryDirectory() as folder, serving("-c", ECHO, "0", place=make_echo(Path(folder), SESSIONS)) as url:
         measure_learning(
             __file__,

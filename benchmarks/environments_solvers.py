@@ -6,7 +6,7 @@ import json
 import re
 from collections import deque
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 from rlfactory_core import Message, Sample
@@ -120,26 +120,6 @@ def cart_pole(sample: Sample, messages: Sequence[Message]) -> str:
     """Push towards where the pole falls."""
     numbers = [float(text) for text in re.findall(r"[-\d.e]+", messages[-1].content.rpartition("Observation:")[2])]
     return "right" if numbers[2] + 0.5 * numbers[3] > 0 else "left"
-
-
-def __getattr__(name: str) -> Any:
-    """``reasoning_chain_sum`` and its kin: the answers that reasoning-gym's own data sets have."""
-    prefix, _, kind = name.partition("_")
-    if prefix != "reasoning" or not kind:
-        raise AttributeError(name)
-    return partial(_reasoning, kind)
-
-
-def _reasoning(kind: str, sample: Sample, messages: Sequence[Message]) -> str:
-    # A row of verifiers' environment has the place of its question in the data set for an answer.
-    return f"<answer>{_reasoning_set(kind)[int(sample.metadata['answer'])]['answer']}</answer>"
-
-
-@cache
-def _reasoning_set(kind: str) -> Any:
-    import reasoning_gym
-
-    return reasoning_gym.create_dataset(kind, size=24, seed=0)
 
 
 def marble(sample: Sample, messages: Sequence[Message]) -> str:

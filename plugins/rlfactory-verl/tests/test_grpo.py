@@ -20,7 +20,7 @@ pytest.importorskip("verl", reason="the verl engine: rlfactory doctor --engine v
 pytest.importorskip("vllm", reason="the verl engine: rlfactory doctor --engine verl --install")
 from openenv_echo import ECHO, make_echo, serving
 
-OTHERS = ("langgraph", "openenv", "gymnasium", "verifiers", "stardata")
+OTHERS = ("langgraph", "openenv", "gymnasium", "verifiers")
 pytest_plugins = ("verl_runs",)
 pytestmark = [
     pytest.mark.slow,
@@ -29,7 +29,7 @@ pytestmark = [
 ]
 LANGGRAPH = Path(__file__).parents[3] / "tests" / "support" / "agent_examples" / "search_in_langgraph.py"
 STEPS, PROMPTS, ATTEMPTS = 10, 16, 8
-SHARES = {"search": 9, "agent": 2, "looks": 1, "echo": 2, "cards": 1, "poems": 1}
+SHARES = {"search": 9, "agent": 2, "looks": 1, "echo": 2, "cards": 1, "sums": 1}
 QUESTION = "Which country was Jedai Zitrajan born in?"  # of the kind on which the policy ends its turns
 
 
@@ -56,16 +56,25 @@ def tasks(url: str) -> dict[str, Any]:
             "task": {"environment": "Blackjack-v1", "rules": QUESTION, "illegal_reward": -0.5, "eval_seeds": 2},
             **long,
         },
-        "poems": {
+        "sums": {
             "plugin": "verifiers",
-            "task": {"environment": "stardata.envs.constraint_gym", "train_samples": 8, "eval_samples": 2},
+            "task": {
+                "environment": "made_sums",
+                "arguments": {"question": QUESTION},
+                "train_samples": 8,
+                "eval_samples": 2,
+            },
+            **long,
         },
     }
     return {name: {"weight": SHARES[name], **each} for name, each in given.items()}
 
 
-def test_six_tasks_are_trained_and_survive_a_kill(search_model: Path, tmp_path: Path) -> None:
+def test_six_tasks_are_trained_and_survive_a_kill(
+    search_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the search task's warm-started policy, with evaluations before, during and after."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(TINY_TASK).parent))  # where verifiers finds the task set
     run, config = tmp_path / "run", tmp_path / "run.yaml"
     train = {"prompts_per_step": PROMPTS, "group_size": ATTEMPTS, "updates_per_step": 4, "lr": 1e-3}
     train |= {"schedule": "constant", "aggregation": "trajectory"}
@@ -142,10 +151,10 @@ def all_tasks_were_trained_on_what_was_sampled(run: Path) -> None:
     by_turn = [*by_task["echo"], *by_task["cards"]]
     for each in by_turn:
         assert each["reward"] == pytest.approx(sum(turn["reward"] for turn in each["turns"]))
-    for each in by_task["poems"]:
+    for each in by_task["sums"]:
         assert each["reward"] == each["score"]["components"]["verifiers_rubric"]
     assert any(each["reward"] for each in by_turn)
-    assert any(each["reward"] for each in by_task["poems"])
+    assert any(each["reward"] for each in by_task["sums"])
     agents = by_task["agent"]
     assert sum(len(each["turns"]) > 1 for each in agents) > len(agents) / 2  # searched, and read what came
     assert "No problems found" in rlfactory("trace", run, "--verify").out

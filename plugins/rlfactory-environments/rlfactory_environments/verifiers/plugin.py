@@ -16,4 +16,3 @@ def rlfactory_tasks(register: Register) -> None:
 @hookimpl
 def rlfactory_reward_scorers(register: Register) -> None:
     register("verifiers_rubric", Lazy("rlfactory_environments.verifiers.rubric:Rubric"))
-    register("verifiers_group_rubric", Lazy("rlfactory_environments.verifiers.rubric:GroupRubric"))

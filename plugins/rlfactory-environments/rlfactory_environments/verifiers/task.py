@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar
@@ -12,9 +11,9 @@ from rlfactory_core.errors import ConfigError
 from rlfactory_core.gateway import Endpoint
 from rlfactory_core.settings import Natural, Positive
 from rlfactory_environments.solver import Solver, load_solver
-from rlfactory_environments.verifiers.environment import INFO, Environment, Played, Row
-from rlfactory_environments.verifiers.loading import load
+from rlfactory_environments.verifiers.environment import Row, VerifiersEnvironment
 from rlfactory_environments.verifiers.loop import OwnLoop
+from rlfactory_environments.verifiers.rubric import INFO
 
 
 class VerifiersTask(Task):
@@ -24,17 +23,17 @@ class VerifiersTask(Task):
         """Which environment is played, and how."""
 
         environment: str = ""
-        """The name of an installed environment of verifiers; MODULE:NAME calls a function or class that makes one."""
+        """The name of an installed task set of verifiers (verifiers.v1)."""
         arguments: dict[str, Any] = {}
-        """Of the environment's load_environment, or the fields of a task set's configuration."""
+        """Fields of the task set's configuration."""
         settings: dict[str, Any] = {}
-        """Further fields of the configuration of a verifiers.v1 environment, such as an agent's harness."""
+        """Further fields of the environment's configuration, such as an agent's harness."""
         max_turns: Positive | None = None
-        """Of a rollout in a verifiers.v1 environment; by default the environment's own limit alone holds."""
+        """Of a rollout; by default the environment's own limit alone holds."""
         train_samples: Positive = 512
         """Training samples at most."""
         eval_samples: Natural = 64
-        """Held-out samples at most. An environment without data for evaluation gives up to a fifth of its data."""
+        """Held-out samples at most, and up to a fifth of the data."""
         solver: str = ""
         """A function that knows the solution, as MODULE:NAME or FILE.py:NAME; see docs/environments.md."""
         reward_low: float | None = None
@@ -43,23 +42,16 @@ class VerifiersTask(Task):
         """The largest one, for `plugins check` and `plugins redteam`."""
 
     config: Config
+    rewards: ClassVar[Mapping[str, float]] = {"verifiers_rubric": 1.0}
     defaults: ClassVar[Mapping[str, Any]] = {"rollout": {"max_turns": 64, "max_tool_calls": 64}}
 
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
         super().__init__(config, seed)
         self.has_solution = bool(self.config.solver)
         self._loop: OwnLoop | None = None
-        self._states: dict[str, Any] = {}  # of rollouts that wait for the others of their group
-        self._numbers = itertools.count()
-
-    @property
-    def rewards(self) -> Mapping[str, float]:  # type: ignore[override]
-        """The environment's rubric, which may compare the rollouts of a group."""
-        grouped = bool(self.config.environment) and self.environment.has_group_rewards
-        return {"verifiers_group_rubric" if grouped else "verifiers_rubric": 1.0}
 
     @cached_property
-    def environment(self) -> Environment:
+    def environment(self) -> VerifiersEnvironment:
         """
         Raises:
             ConfigError: no environment is named, or it cannot be loaded.
@@ -67,8 +59,8 @@ class VerifiersTask(Task):
         """
         config = self.config
         if not config.environment:
-            raise ConfigError("Name the environment: --environment NAME, as for verifiers' load_environment.")
-        return load(config.environment, config.arguments, config.settings, config.max_turns)
+            raise ConfigError("Name the environment: --environment NAME of an installed task set of verifiers.")
+        return VerifiersEnvironment.load(config.environment, config.arguments, config.settings, config.max_turns)
 
     @cached_property
     def rows(self) -> Mapping[str, Sequence[Row]]:
@@ -85,8 +77,8 @@ class VerifiersTask(Task):
 
     def samples(self, split: str) -> Iterable[Sample]:
         for row in self.rows[split]:
-            facts = {"row": row.number, "answer": row.told}
-            yield Sample(f"{split}-{row.number}", row.messages, answer=row.answer, metadata=facts, split=split)
+            place = {"row": row.number}
+            yield Sample(f"{split}-{row.number}", row.messages, answer=row.answer, metadata=place, split=split)
 
     def check(self, samples: Sequence[Sample]) -> None:
         own, (low, high) = self.config, self.environment.reward_bounds
@@ -112,27 +104,11 @@ class VerifiersTask(Task):
         assert self._loop is not None
         work = self.environment.play(sample.split, int(sample.metadata["row"]), endpoint)
         played = await self._loop.run(work)
-        facts = _facts(played)
-        if played.reward is None:
-            facts["rollout"] = str(next(self._numbers))
-            self._states[facts["rollout"]] = played.state
-        return {"answer": played.answer, "metadata": {INFO: facts}}
-
-    async def score_group(self, rollouts: Sequence[str | None]) -> Sequence[Mapping[str, Any] | None]:
-        """What the environment gives to rollouts of one row; None for those that never reached their end."""
-        assert self._loop is not None
-        states = {name: self._states.pop(name) for name in rollouts if name is not None}
-        played = await self._loop.run(self.environment.score_group(list(states.values()))) if states else ()
-        found = dict(zip(states, map(_facts, played), strict=True))
-        return [found[name] if name is not None else None for name in rollouts]
+        given = {"components": dict(played.components), "stop": played.stop, "reward": played.reward}
+        return {"answer": played.answer, "metadata": {INFO: given}}
 
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
         """What the solver says; without one the row's answer as it is written there, which may be none."""
         if self.solver is not None:
             return self.solver(sample, messages)
         return Message("assistant", str(sample.answer or "I do not know."))
-
-
-def _facts(played: Played) -> dict[str, Any]:
-    facts = {"components": dict(played.components), "stop": played.stop, "errors": dict(played.errors)}
-    return {**facts, **({} if played.reward is None else {"reward": played.reward})}
