@@ -42,7 +42,7 @@ class VerifiersTask(Task):
         """The largest one, for `plugins check` and `plugins redteam`."""
 
     config: Config
-    rewards: ClassVar[Mapping[str, float]] = {"verifiers_rubric": 1.0}
+    rewards = {"verifiers_rubric": 1.0}
     defaults: ClassVar[Mapping[str, Any]] = {"rollout": {"max_turns": 64, "max_tool_calls": 64}}
 
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
