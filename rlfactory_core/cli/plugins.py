@@ -26,7 +26,7 @@ COMMANDS = {
     "info": LazyCommand(f"{HERE}.plugins:info", "Show what a plugin gives, and the options that it takes."),
     "check": PluginCommand("devkit", "plugins check", "Play a task without a model, and say what is wrong with it."),
     "redteam": PluginCommand("devkit", "plugins redteam", "Attack a task's reward with wrong and right answers."),
-    "doctor": PluginCommand("devkit", "plugins doctor", "Load every plugin, and say what is wrong with any."),
+    "doctor": LazyCommand(f"{HERE}.plugins_doctor:doctor", "Load every plugin, and say what is wrong with any."),
 }
 WIDEST = 40  # most characters of a column that are aligned
 

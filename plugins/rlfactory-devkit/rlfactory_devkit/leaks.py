@@ -8,20 +8,21 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+import psutil
 
 from rlfactory_core.cache import cache_root
 
 _OWN_THREADS = ("rlfactory-bench", "tool-", "asyncio_", "ThreadPoolExecutor", "MainThread")  # loops and pools
 _TRACKERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")  # started once, for the process's life
-_PROC = Path("/proc")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_FD = "/proc/self/fd"
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceSnapshot:
-    """The resources at one moment; children and open files are known on Linux only."""
+    """The resources at one moment; open files are known on Linux only."""
 
     children: dict[int, str]  # process ids of descendants, with their command lines
     threads: dict[int, str]
@@ -33,7 +34,7 @@ class ResourceSnapshot:
         links = list(_links())
         threads = {thread.ident or 0: thread.name for thread in threading.enumerate()}
         return cls(
-            children=_descendants(os.getpid()),
+            children={child.pid: _command(child) for child in psutil.Process().children(recursive=True)},
             threads={number: name for number, name in threads.items() if not name.startswith(_OWN_THREADS)},
             files=frozenset(link for link in links if link.startswith("/") and not link.startswith("/dev/")),
             channels=sum(link.startswith(("socket:", "pipe:")) for link in links),
@@ -52,33 +53,15 @@ class ResourceSnapshot:
 
 
 def _links() -> Iterator[str]:
-    """The targets of the open file descriptors."""
-    folder = _PROC / "self" / "fd"
-    for name in os.listdir(folder) if folder.is_dir() else ():
+    """The targets of the open file descriptors; psutil does not know the pipes."""
+    for name in os.listdir(_FD) if os.path.isdir(_FD) else ():
         with contextlib.suppress(OSError):  # closed by now
-            yield os.readlink(folder / name)
+            yield os.readlink(f"{_FD}/{name}")
 
 
-def _descendants(root: int) -> dict[int, str]:
-    parents: dict[int, int] = {}
-    for entry in _PROC.iterdir() if _PROC.is_dir() else ():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError, IndexError, ValueError):  # ended by now
-                parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
-    found: dict[int, str] = {}
-    for number in parents:
-        above = number
-        while above in parents and above != root:
-            above = parents[above]
-        if above == root and number != root:
-            found[number] = _command(number)
-    return found
-
-
-def _command(number: int) -> str:
-    with contextlib.suppress(OSError):
-        words = (_PROC / str(number) / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-        return words or "it has ended and nobody has waited for it"
+def _command(process: psutil.Process) -> str:
+    with contextlib.suppress(psutil.Error):
+        return " ".join(process.cmdline()) or "it has ended and nobody has waited for it"
     return "it has ended"
 
 
@@ -88,7 +71,7 @@ def noted_files() -> Iterator[set[str]]:
     made: set[str] = set()
     listening = True
 
-    def hear(event: str, arguments: tuple[Any, ...]) -> None:
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
         """It must not raise."""
         if not listening or event not in ("open", "os.mkdir", "os.rename", "sqlite3.connect"):
             return
@@ -100,7 +83,7 @@ def noted_files() -> Iterator[set[str]]:
             if event == "os.rename" or not os.path.exists(name):
                 made.add(name)
 
-    sys.addaudithook(hear)  # it cannot be removed, so it stops listening
+    sys.addaudithook(note)  # it cannot be removed, so it stops listening
     try:
         yield made
     finally:

@@ -16,4 +16,3 @@ def rlfactory_commands(register: Register) -> None:
     register("samples", Lazy(f"{COMMANDS}.samples:samples").load)
     register("plugins check", Lazy(f"{COMMANDS}.check:check").load)
     register("plugins redteam", Lazy(f"{COMMANDS}.redteam:redteam").load)
-    register("plugins doctor", Lazy(f"{COMMANDS}.doctor:doctor").load)
