@@ -16,7 +16,6 @@ import torch
 from machine import MINIATURE
 
 from rlfactory_core.algo.schedule import UniformPrompts
-from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.local.local_run import LocalRun, opened
 from rlfactory_core.engines.local.model.loading import quiet_transformers
 from rlfactory_core.engines.local.tiny.default_model import OwnModel
@@ -121,8 +120,8 @@ async def local_run(
     task = search_task()
     given = {"plugin": "search", "seed": SEED, "device": "cpu", "model": str(model), "eval": {"limit": 1, "every": 0}}
     prepared = prepare(None, [given, task.tiny_defaults, {"train": {"workers": 1}}, given, sections])
-    run = EngineRun(prepared.config, prepared.registry, RunFolder.create("benchmark", scratch / "run"), NullProgress())
-    task = run.parts.task
+    run = prepared.at(RunFolder.create("benchmark", scratch / "run"), NullProgress())
+    task = run.tasks.only.task
     task.tools = [tool(each) for each in task.tools]
     with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as thread, quiet_transformers():
         async with opened(run, Compute(Workers(), thread), training=True) as local:
@@ -152,8 +151,8 @@ def trainer_of(
 
     parts = local.rollouts
     samples = [sample for sample in parts.samples if chosen(sample)]
-    config = parts.runtime.config
+    config = parts.config
     prompts = UniformPrompts(samples, config.train.prompts_per_step, config.seed)
-    rollouts = Rollouts(parts.runtime, parts.sampler, parts.workers, samples, [], prompts)
+    rollouts = Rollouts(config, parts.runtime, parts.sampler, parts.workers, samples, [], prompts)
     observer = Observer(NullProgress(), on_step, lambda step, pending: None)
     return replace(local, rollouts=rollouts).trainer(local.learner(), observer)

@@ -35,7 +35,6 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from rlfactory_core import Sample, tool
-from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import prepare
@@ -163,7 +162,7 @@ class Loops:
         self.workers = {OURS: Worker(config, self.client), VERL: Worker(config, self.client)}
         self.workers[VERL_PARALLEL] = Worker(four, self.client)
         self.runtime = worker_runtime(str(config.data[FIELD]), self.tokenizer, None)
-        task = self.runtime.parts.task
+        task = self.runtime.tasks.only.task
         assert isinstance(task, SearchTask)
         self.world = task.world("eval")
         self.tool = Search(task, self.world)
@@ -180,12 +179,12 @@ class Loops:
         return self.workers[OURS].tokenizer
 
     def use(self, scripts: Sequence[Script]) -> None:
-        tools = [item.spec for item in self.runtime.parts.task.tools]
-        chat = self.runtime.chat
+        tools = [item.spec for item in self.runtime.tasks.only.task.tools]
+        chat = self.runtime.tasks.chat
         self.client.scripts = {chat.initial_ids(script.sample.messages, tools): script for script in scripts}
 
     def queries(self, script: Script) -> list[str]:
-        calls = [call for turn in script.turns for call in self.runtime.chat.parse(turn).tool_calls]
+        calls = [call for turn in script.turns for call in self.runtime.tasks.chat.parse(turn).tool_calls]
         return [str(call.arguments["query"]) for call in calls if call.arguments is not None]
 
     async def play(self, loop: str, limit_s: float | None = None) -> Batch:
@@ -245,7 +244,7 @@ class Scripts:
 
     def two_calls(self) -> list[Script]:
         """A call, a call, the answer: as demonstrated to the model."""
-        demonstrate = Demonstrator([self._loops.world], self._loops.runtime.parts.task._worlds.answer, 1.0)
+        demonstrate = Demonstrator([self._loops.world], self._loops.runtime.tasks.only.task._worlds.answer, 1.0)
         scripts = []
         for number, question in enumerate(self._questions):
             said = demonstrate.episode(self._loops.world, question, random.Random(number))
@@ -281,11 +280,11 @@ async def both_loops(scratch: Path, deadline_s: float) -> AsyncIterator[Loops]:
     given = {"plugin": "search", "engine": "verl", "device": "cpu", "seed": 0}
     sections = {"tools": {"deadline_s": deadline_s}, "rollout": {"max_tool_calls": CALLS}}
     prepared = prepare(None, [{**given, **sections, "verl": {"gpus": 1, "overrides": OVERRIDES}}])
-    run = EngineRun(prepared.config, prepared.registry, RunFolder.create("benchmark", scratch / "run"), NullProgress())
+    run = prepared.at(RunFolder.create("benchmark", scratch / "run"), NullProgress())
     place = Place(str(prebuilt_model(run)), run.folder.path, str(scratch))
     config = compose(compile_overrides(prepared.config, place, held_out=0))
     with open_dict(config):
-        config.data[FIELD] = Payload.make(prepared.config, run.registry.fingerprints(), run.folder.path).to_text()
+        config.data[FIELD] = Payload.make(prepared.config, run.fingerprints, run.folder.path).to_text()
     options = OmegaConf.to_container(config.ray_kwargs.ray_init, resolve=True)
     assert isinstance(options, dict)
     kept = {key: value for key, value in options.items() if value is not None and key != "runtime_env"}
@@ -297,7 +296,7 @@ async def both_loops(scratch: Path, deadline_s: float) -> AsyncIterator[Loops]:
         manager = await start_server(config)
         loops = Loops(config, manager.get_client(), manager.get_replicas()[0])
         yield loops
-        await loops.runtime.resources.close()
+        await loops.runtime.tasks.close()
     finally:
         ray.shutdown()
         janitor.finish()

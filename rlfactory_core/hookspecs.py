@@ -85,7 +85,7 @@ class Hookspecs:
         """Takes a `Section` subclass, or a `Lazy` one, instead of a factory.
 
         Users set it with ``plugins: {NAME: {…}}`` in YAML or ``plugins.NAME.KEY=VALUE`` on the command line. A task
-        reads ``task.run.sections[NAME]``, an engine ``run.registry.sections(run.config)[NAME]``. An `EngineSection` has
+        reads ``task.run.sections[NAME]``, an engine ``run.sections[NAME]``. An `EngineSection` has
         an engine's name, and its keys are ``NAME.KEY``.
         """
 

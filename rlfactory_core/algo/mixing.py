@@ -5,42 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from math import floor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rlfactory_core.algo.prompts import Played, PromptSampler
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.types import Sample
 from rlfactory_core.utils.seeds import derive_seed
-
-if TYPE_CHECKING:
-    from rlfactory_core.config import RunConfig
 
 MakePrompts = Callable[[Sequence[Sample], int, int], PromptSampler]
 """Makes a sampler of samples, with the number of prompts a step and the seed."""
 
 
-def prompt_sampler(config: RunConfig, registry: Registry, samples: Sequence[Sample]) -> PromptSampler:
-    """What ``train.prompts`` names, for the samples of all tasks of a run.
+def prompts_by_task(
+    make: MakePrompts, samples: Sequence[Sample], shares: Mapping[str, int], seed: int
+) -> PromptSampler:
+    """The sampler of a run; in a run of several tasks each has a sampler of its own.
 
-    Raises:
-        ConfigError: as `prompt_shares`.
-        PluginError: nobody registers the name.
+    Args:
+        shares: as `prompt_shares` gives them.
     """
-    make, train = registry.find(config.train.prompts, "prompt_sampler").make, config.train
-    if not config.tasks:
-        sampler: PromptSampler = make(samples, train.prompts_per_step, config.seed)
-        return sampler
-    return MixedPrompts(make, samples, prompt_shares(config), config.seed)
+    if len(shares) == 1 and "" in shares:
+        return make(samples, shares[""], seed)
+    return PromptsByTask(make, samples, shares, seed)
 
 
-def prompt_shares(config: RunConfig) -> dict[str, int]:
+def prompt_shares(weights: Mapping[str, float], per_step: int) -> dict[str, int]:
     """How many prompts of each step every task gets: by weight, rounded to the largest remainders, at least one.
+
+    Args:
+        weights: by the task's name.
 
     Raises:
         ConfigError: there are more tasks than prompts.
     """
-    weights, per_step = {name: share.weight for name, share in config.tasks.items()}, config.train.prompts_per_step
     if len(weights) > per_step:
         raise ConfigError(
             f"train.prompts_per_step={per_step} for {len(weights)} tasks: each task needs a prompt in each step. "
@@ -55,7 +52,7 @@ def prompt_shares(config: RunConfig) -> dict[str, int]:
     return {name: share + (name in left) for name, share in shares.items()}
 
 
-class MixedPrompts:
+class PromptsByTask:
     """A sampler for each task, whose prompts stand side by side in a step: see `PromptSampler`.
 
     Args:

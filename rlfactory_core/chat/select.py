@@ -6,10 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rlfactory_core.chat.rendering import remedy, template_of
-from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.errors import ChatFormatError, nearest
 from rlfactory_core.plugins.declared import declared
-from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat, ChatFormatFactoryTraits
 
 _GENERAL = "hermes"  # fits any template, so it is tried last
@@ -43,21 +41,3 @@ def choose_format(
             return formats[key](tokenizer, thinking=thinking)
     start = " ".join(template.split())[:120]
     raise ChatFormatError(f"No chat format knows the model's chat template, which begins {start!r}. {known}")
-
-
-def configured_format(chat: ChatConfig, registry: Registry, tokenizer: Any, *, images: bool = False) -> ChatFormat:
-    """`choose_format` among all that are registered, as a run's configuration says.
-
-    Args:
-        images: the model sees images, and so does the engine.
-
-    Raises:
-        PluginError: no plugin gives the named one.
-        ChatFormatError: see `choose_format`.
-    """
-    name = "vision" if images and chat.format == "auto" else chat.format  # of the package rlfactory-vision
-    if name != "auto":
-        formats = {name: registry.find(name, "chat_format").factory}
-    else:
-        formats = {item.name: item.factory for item in registry.registered("chat_format")}
-    return choose_format(formats, tokenizer, name=name, thinking=chat.thinking)

@@ -48,12 +48,12 @@ def model_checks(model: str, registry: Registry) -> Iterator[Check]:
 
 
 def _format_checks(tokenizer: Any, registry: Registry) -> Iterator[Check]:
-    from rlfactory_core.chat.select import configured_format
+    from rlfactory_core.runner.making import make_chat
 
     registry.load_all()
     for thinking in (True, False):
         try:
-            chat = configured_format(ChatConfig(thinking=thinking), registry, tokenizer)
+            chat = make_chat(ChatConfig(thinking=thinking), registry)(tokenizer)
         except ChatFormatError as error:
             yield Check("problem", "chat format", str(error))
             return

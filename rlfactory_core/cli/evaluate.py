@@ -37,13 +37,13 @@ def evaluate(as_json: bool, rest: tuple[str, ...], **options: Any) -> None:
     and KEY=VALUE sets any key of the configuration, such as rollout.max_turns=6.
     """
     from rlfactory_core.cli.ui.progress import make_progress
+    from rlfactory_core.runner.choice import ModelChoice
     from rlfactory_core.runner.evaluating import evaluate_run
-    from rlfactory_core.runner.subject import Named
 
-    named = Named(**{field.name: options.pop(field.name) for field in fields(Named)})
+    chosen = ModelChoice(**{field.name: options.pop(field.name) for field in fields(ModelChoice)})
     overrides: list[str | Mapping[str, Any]] = [nested(options, _PLACES), *task_options(rest)]
     with make_progress(sys.stderr if as_json else sys.stdout) as progress:
-        done = evaluate_run(named, overrides, progress)
+        done = evaluate_run(chosen, overrides, progress)
     if as_json:
         echo_json({**asdict(done), "folder": str(done.folder.path)})
         return

@@ -14,8 +14,8 @@ from rlfactory_core.engines.fitting import Estimate, Saving, fitting, steps_an_h
 from rlfactory_core.errors import UsageError
 
 if TYPE_CHECKING:
-    from rlfactory_core.config import RunConfig
     from rlfactory_core.engines.memory import MemoryPhase, ModelSize
+    from rlfactory_core.engines.settings import EngineSettings
 
 _WIDTH = 16  # of the names of parts
 
@@ -51,7 +51,9 @@ def memory(ctx: click.Context, /, gib: float | None, as_json: bool, rest: tuple[
     ctx.exit(1 if verdict is False else 0)
 
 
-def _estimate(config: RunConfig, model: str, limit: int | None) -> tuple[Callable[[RunConfig], ModelSize], Estimate]:
+def _estimate(
+    config: EngineSettings, model: str, limit: int | None
+) -> tuple[Callable[[EngineSettings], ModelSize], Estimate]:
     """What gives the model's size and the phases of a configuration like this one."""
     from rlfactory_core.engines.base import EngineTraits
     from rlfactory_core.plugins.declared import declared
@@ -69,7 +71,7 @@ def _estimate(config: RunConfig, model: str, limit: int | None) -> tuple[Callabl
     known = [] if limit is None else [limit]
     size_with = cache(model_size)
 
-    def sized(changed: RunConfig) -> ModelSize:
+    def sized(changed: EngineSettings) -> ModelSize:
         return size_with(model, changed.train.lora)
 
     return sized, lambda changed: found(changed, sized(changed), *known)
@@ -81,7 +83,7 @@ def _advice_record(keys: Sequence[Saving] | None, an_hour: float | None) -> dict
 
 
 def _advice(
-    keys: Sequence[Saving] | None, changed: RunConfig, estimate: Estimate, an_hour: float | None
+    keys: Sequence[Saving] | None, changed: EngineSettings, estimate: Estimate, an_hour: float | None
 ) -> Iterator[str]:
     """Keys that fit, and how long a step takes."""
     if keys is None:
@@ -97,14 +99,16 @@ def _advice(
         )
 
 
-def _on_gpu(config: RunConfig) -> bool:
+def _on_gpu(config: EngineSettings) -> bool:
     from rlfactory_core.engines.local.model.loading import choose_device
 
     there = config.device == "auto" and choose_device("auto").type == "cuda"
     return config.engine == "local" and (there or config.device.startswith("cuda"))
 
 
-def _record(config: RunConfig, size: ModelSize, phases: Sequence[MemoryPhase], verdict: bool | None) -> dict[str, Any]:
+def _record(
+    config: EngineSettings, size: ModelSize, phases: Sequence[MemoryPhase], verdict: bool | None
+) -> dict[str, Any]:
     return {
         "model": config.model,
         "engine": config.engine,
@@ -123,7 +127,9 @@ def _record(config: RunConfig, size: ModelSize, phases: Sequence[MemoryPhase], v
     }
 
 
-def _lines(config: RunConfig, size: ModelSize, phases: Sequence[MemoryPhase], verdict: bool | None) -> Iterator[str]:
+def _lines(
+    config: EngineSettings, size: ModelSize, phases: Sequence[MemoryPhase], verdict: bool | None
+) -> Iterator[str]:
     yield f"{config.model} with {size.parameters:,} parameters on the engine {config.engine}; an estimate, in GiB"
     for phase in phases:
         yield f"\n{phase.name}"

@@ -246,14 +246,14 @@ def described_run(options: Mapping[str, Any], rest: Sequence[str]) -> tuple[RunC
         UsageError: it is invalid.
     """
     from rlfactory_core.plugins.registry import Registry
-    from rlfactory_core.runner.resolving import load_recipe, resolve, written_config
+    from rlfactory_core.runner.resolving import load_recipe, read, resolve, written_config
 
     given = dict(options)
     file, judge, recipe = (given.pop(name) for name in ("file", "judge", "recipe"))
     own = engine_options(engine_sections(given["plugin"], given["engine"]))
     registry = Registry()
     base = load_recipe(recipe, registry) if recipe else {}
-    config = resolve(registry, file, [given_run(given), *task_options(rest, own)], base, judge)
+    config = resolve(registry, read(file, [given_run(given), *task_options(rest, own)], base), judge).config
     return config, written_config(config, registry)
 
 

@@ -27,19 +27,18 @@ def report(run: str, as_json: bool, trajectory: str | None) -> None:
     from rlfactory_core.reporting.folder import RunFolder
     from rlfactory_core.reporting.report import plugin_sections, trajectory_sections, write_report
     from rlfactory_core.reporting.run_data import RunData
-    from rlfactory_core.runner.resolving import find_parts, load_plugins, run_config
+    from rlfactory_core.runner.resolving import look_up, saved_config
 
     folder, registry = RunFolder.open(run), Registry()
     data = folder.read_config()
-    load_plugins(registry, data)
-    find_parts(registry, run_config(data, registry))
-    makers = plugin_sections(registry)
+    look_up(saved_config(data, registry), registry)
+    makers = plugin_sections(registry.registered("report_section"))
     if trajectory is not None:
         file, _, number = trajectory.rpartition("/")
         if not number.isdecimal():
             raise click.BadParameter(f"expected FILE/NUMBER, such as step-000010/0, got '{trajectory}'.")
         stored = folder.read_trajectory(file, int(number))
-        _print(trajectory_sections(registry, stored.trajectory, data))
+        _print(trajectory_sections(registry.registered("trajectory_section"), stored.trajectory, data))
     elif as_json:
         _print(make(RunData.read(folder, pairs=0)) for make in makers)
     else:

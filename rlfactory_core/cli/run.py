@@ -18,8 +18,8 @@ from rlfactory_core.cli.options import (
     whole_run_options,
 )
 from rlfactory_core.cli.output import echo
-from rlfactory_core.config.loading import merge
 from rlfactory_core.errors import UsageError
+from rlfactory_core.settings import merge
 
 PASSED_ON = "rlfactory.passed_on"
 
@@ -99,7 +99,7 @@ def run(
         with meant_options(ctx.command):
             prepared = runner.prepare(file, [given, *overrides], judge, recipe)
         if dry_run:
-            check_inputs(prepared.parts)
+            check_inputs(prepared)
             echo(explain(prepared))
             return
         with make_progress(sys.stdout) as progress:

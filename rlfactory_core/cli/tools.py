@@ -18,8 +18,8 @@ from rlfactory_core.types import Sample, ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
     from rlfactory_core.protocols import Tool
-    from rlfactory_core.tasks.parts import TaskParts
     from rlfactory_core.tasks.runtime import TaskRuntime
+    from rlfactory_core.tasks.setup import TaskSetup
     from rlfactory_core.tools.servers import ServerState
     from rlfactory_core.tools.settings import ToolsConfig
 
@@ -29,7 +29,7 @@ _PLUGIN = click.option("--plugin", metavar="NAME|FILE.py", help="The task: a plu
 
 
 def _where(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that say whose tools are meant, which a command passes on to `_parts` as they are."""
+    """Adds the options that say whose tools are meant, which a command passes on to `_task` as they are."""
     return _PLUGIN(MCP(CONFIG(command)))
 
 
@@ -60,7 +60,7 @@ def list_tools(ctx: click.Context, /, as_json: bool, servers: bool, rest: tuple[
         origins = {name: f"MCP server {server}" for name, server in servers.items()}
         return [(spec, origins.get(spec.name, "task")) for spec in runtime.manager.specs]
 
-    found = _use_tools(_parts(where, task_options(rest))[1], look)
+    found = _use_tools(_task(where, task_options(rest))[1], look)
     if as_json:
         echo_json([spec.function_schema for spec, _ in found])
     elif not found:
@@ -76,7 +76,7 @@ def _list_all(where: Mapping[str, Any], overrides: Sequence[str], as_json: bool)
     from rlfactory_core.tools.limits import limits_by_tool, only_about
     from rlfactory_core.tools.servers import ServerTool, try_servers
 
-    config, parts = _parts(where, overrides, without_servers=True)
+    config, setup = _task(where, overrides, without_servers=True)
 
     async def look(runtime: TaskRuntime) -> tuple[Sequence[Tool], Sequence[ServerState]]:
         own = runtime.tools
@@ -85,7 +85,7 @@ def _list_all(where: Mapping[str, Any], overrides: Sequence[str], as_json: bool)
         added, states = await try_servers(config.mcp, [tool.spec.name for tool in own])
         return [*own, *added], states
 
-    found, states = _use_tools(parts, look)
+    found, states = _use_tools(setup, look)
     known = only_about(config, found) if any(state.problem for state in states) else config
     limits = limits_by_tool(known, found)
     origins = {tool.spec.name: tool.server for tool in found if isinstance(tool, ServerTool)}
@@ -149,7 +149,7 @@ def call(ctx: click.Context, /, name: str, as_json: bool, rest: tuple[str, ...],
                 await context.end()
         return result
 
-    result = _use_tools(_parts(where, overrides)[1], invoke)
+    result = _use_tools(_task(where, overrides)[1], invoke)
     if as_json:
         echo_json(asdict(result))
     else:
@@ -158,43 +158,43 @@ def call(ctx: click.Context, /, name: str, as_json: bool, rest: tuple[str, ...],
     ctx.exit(1 if result.fault else 0)
 
 
-def _parts(
+def _task(
     where: Mapping[str, Any], overrides: Sequence[str], *, without_servers: bool = False
-) -> tuple[ToolsConfig, TaskParts]:
+) -> tuple[ToolsConfig, TaskSetup]:
     """The tools' section, and the task that it belongs to; with the task's own tools alone, if wanted."""
     from rlfactory_core.plugins.registry import Registry
-    from rlfactory_core.runner.resolving import find_parts, resolve_task
+    from rlfactory_core.runner.resolving import configured, look_up, read
 
-    registry, given = Registry(), dict(where)
+    given = dict(where)
     file = given.pop("file")
-    config, task = resolve_task(registry, file, [nested(given, PLACES), *overrides])
+    config, registry, tasks = configured(Registry(), read(file, [nested(given, PLACES), *overrides]))
     section = config.tools
     if without_servers:
         own = section.model_copy(update={"mcp": None, "overrides": {}, "disabled": ()})
         config = config.model_copy(update={"tools": own})
-    return section, find_parts(registry, config, task)
+    return section, look_up(config, registry, tasks).tasks.only
 
 
-def _use_tools(parts: TaskParts, use: Callable[[TaskRuntime], Awaitable[Found]]) -> Found:
+def _use_tools(setup: TaskSetup, use: Callable[[TaskRuntime], Awaitable[Found]]) -> Found:
     """Start the tools as a run does, use them and stop them, also after Ctrl-C."""
     from rlfactory_core.cli.ui.progress import make_progress
-    from rlfactory_core.tasks.runtime import TaskResources
+    from rlfactory_core.tasks.runtime import TaskRuntime
 
     async def session() -> Found:
-        resources = TaskResources(parts)
+        runtime = TaskRuntime(setup)
         try:
             with make_progress(sys.stderr) as progress:
-                runtime = await resources.open(progress)
+                await runtime.open(progress)
             return await use(runtime)
         finally:
-            await resources.close()
+            await runtime.close()
 
     return asyncio.run(session())
 
 
 def _sample(runtime: TaskRuntime) -> Sample:
     """The first sample that a run would train on, or an empty one."""
-    samples = runtime.parts.samples("train") if runtime.config.data.train else runtime.task.samples("train")
+    samples = runtime.setup.samples("train") if runtime.setup.data.train else runtime.task.samples("train")
     return next(iter(samples), Sample("by-hand", ""))
 
 

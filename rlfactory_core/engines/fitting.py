@@ -10,12 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_core.config import RunConfig
-from rlfactory_core.config.loading import merge
 from rlfactory_core.engines.memory import MemoryPhase, ModelSize
-from rlfactory_core.settings import validate_section
+from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.settings import merge, validate_section
 
-Estimate = Callable[[RunConfig], Sequence[MemoryPhase]]
+Estimate = Callable[[EngineSettings], Sequence[MemoryPhase]]
 
 # Measured on one H100, see `On a GPU` in docs/benchmarks.md: updates reach a tenth to a quarter of 989 TFLOP/s, and a
 # step of decoding takes as long for 16 trajectories as for 256.
@@ -36,15 +35,15 @@ class Saving:
     def text(self) -> str:
         return f"{self.key}={str(self.value).lower()}"
 
-    def applied(self, config: RunConfig) -> RunConfig:
+    def applied(self, config: EngineSettings) -> EngineSettings:
         section, name = self.key.split(".", 1)
         value = self.value
         for part in reversed(name.split(".")):
             value = {part: value}
-        return validate_section(RunConfig, merge(config.model_dump(mode="json"), {section: value}))
+        return validate_section(type(config), merge(config.model_dump(mode="json"), {section: value}))
 
 
-def savings(config: RunConfig) -> Iterator[Saving]:
+def savings(config: EngineSettings) -> Iterator[Saving]:
     """All that this configuration can be told to save, the cheap ones first."""
     train, rollout = config.train, config.rollout
     if not train.gradient_checkpointing:
@@ -70,13 +69,13 @@ def savings(config: RunConfig) -> Iterator[Saving]:
             yield Saving(key, least)
 
 
-def with_savings(config: RunConfig, chosen: Iterable[Saving]) -> RunConfig:
+def with_savings(config: EngineSettings, chosen: Iterable[Saving]) -> EngineSettings:
     for saving in chosen:
         config = saving.applied(config)
     return config
 
 
-def fitting(config: RunConfig, estimate: Estimate) -> tuple[Saving, ...] | None:
+def fitting(config: EngineSettings, estimate: Estimate) -> tuple[Saving, ...] | None:
     """The savings with which the run fits; None if all of them together do not do."""
     taken: dict[str, Saving] = {}
     for saving in savings(config):
@@ -92,7 +91,7 @@ def fitting(config: RunConfig, estimate: Estimate) -> tuple[Saving, ...] | None:
     return tuple(taken.values())
 
 
-def steps_an_hour(config: RunConfig, size: ModelSize) -> float:
+def steps_an_hour(config: EngineSettings, size: ModelSize) -> float:
     """On one H100, if each trajectory is as long as ``rollout.max_tokens``; tools and evaluations take no time."""
     train, rollout = config.train, config.rollout
     trajectories = train.prompts_per_step * train.group_size
@@ -102,5 +101,5 @@ def steps_an_hour(config: RunConfig, size: ModelSize) -> float:
     return 3600 / (sampling + tokens * _FLOPS_A_TOKEN * size.parameters / _FLOPS)
 
 
-def _fits(config: RunConfig, estimate: Estimate) -> bool:
+def _fits(config: EngineSettings, estimate: Estimate) -> bool:
     return all(phase.fits for phase in estimate(config))

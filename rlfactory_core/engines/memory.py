@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.settings import EngineSettings
 
 _LOGITS_BYTES = 16  # of each logit: itself, its log-softmax, and two of the entropy or of the gradient, in fp32
 
@@ -64,14 +64,16 @@ class MemoryPhase:
         return None if self.limit is None else self.total <= self.limit
 
 
-def update_tokens(config: RunConfig) -> int:
+def update_tokens(config: EngineSettings) -> int:
     """The most tokens of one micro-batch."""
     train = config.train
     step = train.prompts_per_step * train.group_size * config.rollout.max_tokens // train.updates_per_step
     return min(max(train.microbatch_tokens, config.rollout.max_tokens), step)
 
 
-def activations(shape: ModelShape, config: RunConfig, width: int, at_once: int | None = None) -> Sequence[MemoryPart]:
+def activations(
+    shape: ModelShape, config: EngineSettings, width: int, at_once: int | None = None
+) -> Sequence[MemoryPart]:
     """What the backward pass of one micro-batch keeps.
 
     Args:

@@ -15,15 +15,14 @@ from rlfactory_core.algo.guard_signs import Finding
 from rlfactory_core.algo.masking import masked_by, masking_text
 from rlfactory_core.algo.policy_moved import Moved
 from rlfactory_core.algo.until import SAMPLED, Ended
-from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.machine_use import MachineUse
+from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import MetricsLogger
 from rlfactory_core.reporting.metrics import component_metric
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
-from rlfactory_core.tasks.agents import has_agent
-from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_core.types import Group
 
 
@@ -201,18 +200,14 @@ def _under(prefix: str, totals: Mapping[str, float]) -> dict[str, float]:
     return {name.removeprefix(prefix): number for name, number in totals.items() if name.startswith(prefix)}
 
 
-def run_facts(config: RunConfig) -> dict[str, Any]:
+def run_facts(config: EngineSettings) -> dict[str, Any]:
     """The part of ``summary.json`` that follows from the configuration."""
     model = config.model or "the plugin's own tiny model"
     return {"plugin": config.plugin, "engine": config.engine, "model": model, "seed": config.seed}
 
 
-def evaluation_passes(parts: TaskParts, when: str) -> list[EvalPass]:
-    """The passes of the evaluation "before" or "after" training; only the latter plays the task's controls.
-
-    An agent has tools of its own, which a control cannot replace.
-    """
-    settings = parts.config.eval
-    played = when == "after" and not has_agent(parts.task, parts.config.agent)
-    controls = parts.task.controls() if played else ()
+def evaluation_passes(run: EngineRun, when: str) -> list[EvalPass]:
+    """The passes of the evaluation "before" or "after" training; only the latter plays the task's controls."""
+    settings = run.config.eval
+    controls = run.tasks.controls if when == "after" else ()
     return eval_passes(when, attempts=settings.attempts if settings.sampled else 0, controls=controls)

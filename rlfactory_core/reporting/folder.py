@@ -24,6 +24,7 @@ from rlfactory_core.cache import write_atomically
 from rlfactory_core.errors import CheckpointError, ConfigError, DataError, UsageError, nearest
 from rlfactory_core.images import image_path, named_files
 from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
+from rlfactory_core.settings import dump_yaml, load_yaml
 from rlfactory_core.types import Trajectory
 
 _log = logging.getLogger(__name__)
@@ -130,8 +131,6 @@ class RunFolder:
 
     def write_config(self, config: Mapping[str, Any]) -> None:
         """Save the resolved configuration (plain data) as YAML."""
-        from rlfactory_core.config.loading import dump_yaml
-
         write_atomic(self.config, f"{_WHOLE}\n{dump_yaml(config)}{_END}\n")
 
     def read_config(self) -> dict[str, Any]:
@@ -140,8 +139,6 @@ class RunFolder:
         Raises:
             ConfigError: the file is missing, not YAML, or damaged.
         """
-        from rlfactory_core.config.loading import load_yaml
-
         data = load_yaml(self.config)
         text = self.config.read_text(encoding="utf-8").strip()
         if not data or (text.startswith(_WHOLE) and not text.endswith(_END)):

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlfactory_core.plugins.loading import Registration
-from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.charts import Chart, Line
 from rlfactory_core.reporting.folder import RunFolder, write_atomic
 from rlfactory_core.reporting.kept_images import Embedded, KeptImages
@@ -248,14 +247,16 @@ def page_environment() -> Environment:
     return environment
 
 
-def plugin_sections(registry: Registry) -> tuple[SectionMaker, ...]:
-    """The sections that the plugins in use register, for `write_report`."""
-    return tuple(partial(_section, item) for item in registry.registered("report_section"))
+def plugin_sections(registered: Iterable[Registration]) -> tuple[SectionMaker, ...]:
+    """The sections that plugins register as ``report_section``, for `write_report`."""
+    return tuple(partial(_section, item) for item in registered)
 
 
-def trajectory_sections(registry: Registry, trajectory: Trajectory, config: Mapping[str, Any]) -> list[Section]:
-    """What the plugins in use show of one trajectory."""
-    made = (_section(item, trajectory, config) for item in registry.registered("trajectory_section"))
+def trajectory_sections(
+    registered: Iterable[Registration], trajectory: Trajectory, config: Mapping[str, Any]
+) -> list[Section]:
+    """What plugins show of one trajectory, who register it as ``trajectory_section``."""
+    made = (_section(item, trajectory, config) for item in registered)
     return [section for section in made if section is not None]
 
 

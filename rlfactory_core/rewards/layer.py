@@ -50,6 +50,7 @@ class RewardLayer:
             attributes: `ScorerTraits`.
         deadline_s: seconds for one trajectory or group, for a scorer without a deadline of its own.
         deadlines: seconds by name; they override the scorer's own deadline.
+        copies: second name -> the name of a score that is listed under both.
 
     Raises:
         ConfigError: an object can neither score nor verify.
@@ -61,7 +62,9 @@ class RewardLayer:
         scorers: Mapping[str, tuple[AnyScorer, float]],
         deadline_s: float = 60.0,
         deadlines: Mapping[str, float] | None = None,
+        copies: Mapping[str, str] = {},
     ) -> None:
+        self._copies = copies
         self._weights = {name: weight for name, (_, weight) in scorers.items()}
         self.traits = {
             name: declared(each, ScorerTraits, f"The reward '{name}'") for name, (each, _) in scorers.items()
@@ -130,6 +133,7 @@ class RewardLayer:
             if score.turn_rewards:
                 given = zip(turns or [0.0] * len(score.turn_rewards), score.turn_rewards, strict=True)
                 turns = [total + weight * reward for total, reward in given]
+        components |= {copy: components[name] for copy, name in self._copies.items() if name in components}
         latency = {outcome.name: outcome.end - outcome.start for outcome in outcomes}
         combined = Score(value, components, tuple(turns), verdicts, latency, counts, _seconds(outcomes))
         return replace(trajectory, score=combined, faults=tuple(faults))

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.engines.endpoint import evaluate_endpoint
+from rlfactory_core.engines.base import EngineTraits
+from rlfactory_core.engines.endpoint import Endpoint
 from rlfactory_core.engines.recorder import run_facts
 from rlfactory_core.errors import BackendError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.runner.choice import ModelChoice, model_name
 from rlfactory_core.runner.folders import lock_plugins, plugin_label, removed_if_empty, save_config
-from rlfactory_core.runner.resolving import check
-from rlfactory_core.runner.subject import Named, Subject
+from rlfactory_core.runner.resolving import check, with_engine
 from rlfactory_core.types import Fault
 
 ATTEMPTS = 4  # the default per sample at temperature 1; enough for pass@2 and pass@4
@@ -36,7 +35,7 @@ class Evaluation:
     results: Mapping[str, float]  # as in summary.json's eval.after
 
 
-def evaluate_run(named: Named, overrides: Sequence[str | Mapping[str, Any]], progress: Progress) -> Evaluation:
+def evaluate_run(chosen: ModelChoice, overrides: Sequence[str | Mapping[str, Any]], progress: Progress) -> Evaluation:
     """Evaluate, and leave a folder like a run's.
 
     Args:
@@ -50,22 +49,21 @@ def evaluate_run(named: Named, overrides: Sequence[str | Mapping[str, Any]], pro
     """
     started = time.perf_counter()
     registry = Registry()
-    subject = Subject.of(named, [{"eval": {"sampled": True, "attempts": ATTEMPTS}}, *overrides], registry)
-    evaluate: Callable[[EngineRun], dict[str, Any]]
-    if subject.client is not None:
-        engine, evaluate = "endpoint", partial(evaluate_endpoint, subject.client)
+    resolved = chosen.resolve([{"eval": {"sampled": True, "attempts": ATTEMPTS}}, *overrides], registry)
+    client = chosen.client(resolved.config)
+    if client is None:
+        prepared = check(resolved, training=False)
+        engine = prepared.config.engine
     else:
-        prepared = check(subject.parts)
-        subject = replace(subject, parts=prepared.parts)
-        engine, evaluate = prepared.config.engine, prepared.engine.evaluate
-    config = subject.parts.config
+        prepared, engine = with_engine(resolved, Endpoint(client), EngineTraits()), "endpoint"
+    config = prepared.config
     folder = RunFolder.create(f"{plugin_label(config.plugin)}-eval", config.out)
     with removed_if_empty(folder):
         save_config(config, registry, folder)
         lock_plugins(registry, folder)
-        results = evaluate(EngineRun(config, registry, folder, progress, made=subject.parts))
+        results = prepared.engine.evaluate(prepared.at(folder, progress))
         seconds = round(time.perf_counter() - started, 3)
-        done = Evaluation(folder, config.plugin, subject.model_name, seconds, results)
+        done = Evaluation(folder, config.plugin, model_name(config, client), seconds, results)
         faults = [fault for each in folder.read_trajectories("eval-after") for fault in each.trajectory.faults]
         folder.write_summary(_summary(done, engine, config, faults))
     _check_measured(done, faults)

@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 
 from rlfactory_core.errors import ModelError
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.runner.resolving import Resolved
+from rlfactory_core.tasks.setup import Tasks
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tekken.json", "spiece.model")
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
@@ -14,20 +15,20 @@ _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.gguf")
 _LFS = b"version https://git-lfs"
 
 
-def check_inputs(parts: TaskParts) -> None:
+def check_inputs(resolved: Resolved) -> None:
     """Read the user's own data, and look for the files of a model's folder; nothing is loaded.
 
     Raises:
         DataError: a file has no such column, or a row cannot be read.
         ModelError: the folder is not there, or lacks a file.
     """
-    for each in parts.each():
-        if each.config.data.train is not None:
-            each.samples("train")
-        if each.config.data.eval is not None:
-            each.held_out(required=True)
-    if parts.config.model is not None:
-        check_model_folder(parts.config.model)
+    for setup in resolved.tasks.by_name.values():
+        if setup.data.train is not None:
+            setup.samples("train")
+        if setup.data.eval is not None:
+            Tasks({"": setup}).held_out(required=True)
+    if resolved.config.model is not None:
+        check_model_folder(resolved.config.model)
 
 
 def check_model_folder(model: str) -> None:

@@ -1,61 +1,106 @@
-"""Resolves a configuration, with its plugins and its engine, from files and the command line."""
+"""From what a user writes to a run that is ready to start, in seven steps.
+
+1. `read` what is given: a recipe, a file and the command line.
+2. `_named` makes the tasks that it names.
+3. `_with_defaults` puts the tasks' own defaults below it.
+4. `run_config` validates it.
+5. `completed` adds what follows from it: a method's keys and rewards, a judge.
+6. `look_up` finds what its names stand for.
+7. `check` lets the engine complete and check it.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.algo.advantages import GAE
-from rlfactory_core.algo.mixing import prompt_shares
+from rlfactory_core.algo.advantages import GAE, Advantage
+from rlfactory_core.algo.prompts import PromptSampler
 from rlfactory_core.algo.until import SAMPLED, check_goals
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config.loading import dump_yaml, load_yaml, merge, parse_override
-from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineTraits
+from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineRun, EngineTraits, MakeChat
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.protocols import RewardFactoryTraits
+from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers
-from rlfactory_core.rewards.settings import RewardConfig
-from rlfactory_core.runner.judge import with_judge
-from rlfactory_core.runner.method import with_method, with_rewards_of_method
-from rlfactory_core.runner.several import resolve_tasks
-from rlfactory_core.settings import validate_section
-from rlfactory_core.tasks.agents import agents_plugin, has_agent
+from rlfactory_core.reporting.progress import NullProgress, Progress
+from rlfactory_core.runner.completing import completed, with_method
+from rlfactory_core.runner.making import make_chat, make_prompts, make_task, make_tasks
+from rlfactory_core.runner.several import combined, each_task
+from rlfactory_core.settings import dump_yaml, load_yaml, merge, parse_override, validate_section
 from rlfactory_core.tasks.generic import NAME as GENERIC
-from rlfactory_core.tasks.opening import task_parts
-from rlfactory_core.tasks.parts import TaskParts, make_task
+from rlfactory_core.tasks.setup import Tasks
 from rlfactory_core.tasks.solving import tiny_defaults
 from rlfactory_core.tasks.task import Task
-from rlfactory_core.tools.servers import check_servers, mcp_plugin
+from rlfactory_core.utils.interrupt import StopRequest
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
-    """A run that is ready to start."""
+class Resolved:
+    """A run whose names are looked up; no engine has seen it."""
 
-    parts: TaskParts
+    config: RunConfig
+    registry: Registry
+    tasks: Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared(Resolved):
+    """A run that is ready to start; see `EngineRun` for what is looked up."""
+
     engine: Engine
-    traits: EngineTraits = field(default_factory=EngineTraits)
+    traits: EngineTraits
+    make_chat: MakeChat
+    make_prompts: Callable[[Sequence[Any]], PromptSampler]
+    advantage: Advantage | None
+    loss: Any
 
-    @property
-    def config(self) -> RunConfig:
-        return self.parts.config
+    def at(
+        self, folder: RunFolder, progress: Progress, *, resume: bool = False, stop: StopRequest | None = None
+    ) -> EngineRun:
+        """The run in its folder, as the engine gets it."""
+        fingerprints = self.registry.fingerprints()
+        return EngineRun(
+            self.config,
+            self.tasks,
+            folder,
+            progress,
+            self.make_chat,
+            self.make_prompts,
+            self.advantage,
+            self.loss,
+            self.registry.sections(self.config),
+            fingerprints,
+            partial(remade, self.config, fingerprints, folder.path, resume=resume),
+            resume,
+            stop or StopRequest(),
+        )
 
-    @property
-    def registry(self) -> Registry:
-        return self.parts.registry
+
+def remade(config: RunConfig, fingerprints: Sequence[Fingerprint], folder: Path, *, resume: bool) -> EngineRun:
+    """A run in another process than the one that has prepared it; raises as `Registry.load_for_worker`."""
+    registry = Registry()
+    registry.load_for_worker(fingerprints)
+    return engine_run(config, registry, folder, resume=resume)
+
+
+def engine_run(config: RunConfig, registry: Registry, folder: Path, *, resume: bool = False) -> EngineRun:
+    """The run of a configuration that an engine has completed."""
+    resolved = Resolved(config, registry, make_tasks(config, registry))
+    return with_engine(resolved, *_engine(resolved)).at(RunFolder(folder), NullProgress(), resume=resume)
 
 
 def prepare(
     file: Path | None, overrides: Sequence[str | Mapping[str, Any]], judge: str | None = None, recipe: str | None = None
 ) -> Prepared:
-    """Resolve the configuration, load the plugin and let the engine check it.
+    """Take all seven steps.
 
     Args:
         file: the ``--config`` file.
@@ -67,29 +112,55 @@ def prepare(
         UsageError: the configuration is invalid; raised before anything costly happens.
     """
     registry = Registry()
-    base = load_recipe(recipe, registry) if recipe else {}
-    config, task = resolve_task(registry, file, overrides, base, judge)
-    return prepared_run(registry, config, task)
+    return check(resolve(registry, read(file, overrides, load_recipe(recipe, registry) if recipe else {}), judge))
 
 
-def prepared_run(registry: Registry, config: RunConfig, task: Task | None = None) -> Prepared:
-    """The run of a resolved configuration; see `find_parts` for the task, and `prepare` for what is raised."""
-    refuse_other_engines(config, registry)
-    prepared = check(find_parts(registry, config, task))
-    check_until(prepared.parts)
-    return prepared
+def resolve(registry: Registry, given: Mapping[str, Any], judge: str | None = None) -> Resolved:
+    """Take the steps from the second to the sixth.
 
-
-def check_until(parts: TaskParts) -> None:
-    """Refuse goals of the training that no evaluation measures.
-
-    Raises:
-        ConfigError: an unknown metric.
+    Args:
+        given: as `read` returns it.
+        judge: the address of a judge, see `with_judge`.
     """
-    goals = parts.config.train.until
-    sliced = any("/" in name.removeprefix(SAMPLED) for name in goals)
-    slices = [name for sample in parts.held_out(required=False) for name in sample.slices] if sliced else []
-    check_goals(goals, [*parts.scorers.weights, parts.scorers.success], slices)
+    return look_up(*configured(registry, given, judge))
+
+
+def configured(
+    registry: Registry, given: Mapping[str, Any], judge: str | None = None
+) -> tuple[RunConfig, Registry, dict[str, Task]]:
+    """Take the steps from the second to the fifth; returns the arguments of `look_up`."""
+    configs: dict[str, RunConfig] = {}
+    tasks: dict[str, Task] = {}
+    for name, own in each_task(given).items():
+        configs[name], tasks[name] = _resolve_one(registry, own, judge)
+    if "" in configs:
+        return configs[""], registry, tasks
+    return with_method(run_config(combined(given, configs), registry), given), registry, tasks
+
+
+def read(
+    file: Path | None, overrides: Sequence[str | Mapping[str, Any]], base: Mapping[str, Any] = {}
+) -> dict[str, Any]:
+    """What is given, as plain data; with absolute paths of the plugin's file and the model's folder.
+
+    A configuration with relative ones, saved in the run's folder, could not be used from elsewhere.
+
+    Args:
+        base: plain data that the file overrides, such as a recipe or the configuration of an earlier run.
+    """
+    given = merge(base, given_keys(file, overrides))
+    plugin, model = given.get("plugin"), given.get("model")
+    if isinstance(plugin, str) and is_file(plugin):
+        given["plugin"] = os.path.abspath(Path(plugin).expanduser())
+    if isinstance(model, str) and Path(model).expanduser().is_dir():  # and no hub id
+        given["model"] = os.path.abspath(Path(model).expanduser())
+    return given
+
+
+def given_keys(file: Path | None, overrides: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
+    """The keys of a file and of the command line, as plain data."""
+    over = (parse_override(item) if isinstance(item, str) else item for item in overrides)
+    return merge(load_yaml(file) if file else {}, *over)
 
 
 def load_recipe(name: str, registry: Registry) -> dict[str, Any]:
@@ -102,141 +173,33 @@ def load_recipe(name: str, registry: Registry) -> dict[str, Any]:
     return load_yaml(Path(registry.find(name, "recipe").make()))
 
 
-def given_keys(file: Path | None, overrides: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
-    """What a user has given, as plain data, before a task's defaults."""
-    over = (parse_override(item) if isinstance(item, str) else item for item in overrides)
-    return merge(load_yaml(file) if file else {}, *over)
+def _resolve_one(registry: Registry, given: Mapping[str, Any], judge: str | None) -> tuple[RunConfig, Task]:
+    """The configuration of one task, and the task."""
+    given, task = _named(registry, given)
+    config = run_config(_with_defaults(registry, given, task), registry)
+    config = completed(config, given, task, judge, registry)
+    if (config.seed, config.task) != (task.seed, given["task"]):  # the task's own defaults name others
+        task = make_task(registry.task(config.plugin), config.task, config.seed)
+    return config, task
 
 
-def resolve(
-    registry: Registry,
-    file: Path | None,
-    overrides: Sequence[str | Mapping[str, Any]],
-    base: Mapping[str, Any] = {},
-    judge: str | None = None,
-) -> RunConfig:
-    """The whole configuration, on top of the task's own defaults; no engine has seen it yet.
+def _named(registry: Registry, given: Mapping[str, Any]) -> tuple[dict[str, Any], Task]:
+    """The task that is named, and what is given with the task's keys as the task reads them.
 
-    Args:
-        base: plain data that the file overrides, such as a recipe or the configuration of an earlier run.
-        judge: the address of a judge, see `with_judge`.
+    Relative paths among these, for one, would not hold in another folder.
     """
-    return resolve_task(registry, file, overrides, base, judge)[0]
-
-
-def resolve_task(
-    registry: Registry,
-    file: Path | None,
-    overrides: Sequence[str | Mapping[str, Any]],
-    base: Mapping[str, Any] = {},
-    judge: str | None = None,
-) -> tuple[RunConfig, Task]:
-    """As `resolve`, with the task, which is made once."""
-    given = _from_anywhere(merge(base, given_keys(file, overrides)))
-    if not given.get("tasks"):
-        return _resolve_one(registry, judge, given)
-    data, task = resolve_tasks(given, partial(_resolve_one, registry, judge))
-    return with_method(run_config(data, registry), given), task
-
-
-def _from_anywhere(given: dict[str, Any]) -> dict[str, Any]:
-    """With absolute paths of the plugin's file and the model's folder, so that the run's folder works anywhere."""
-    plugin, model = given.get("plugin"), given.get("model")
-    if isinstance(plugin, str) and is_file(plugin):
-        given["plugin"] = os.path.abspath(Path(plugin).expanduser())
-    if isinstance(model, str) and Path(model).expanduser().is_dir():  # and no hub id
-        given["model"] = os.path.abspath(Path(model).expanduser())
-    return given
-
-
-def _resolve_one(registry: Registry, judge: str | None, given: dict[str, Any]) -> tuple[RunConfig, Task]:
-    given["plugin"] = plugin = given.get("plugin") or _generic(given)
+    plugin = given.get("plugin") or _generic(given)
     if not isinstance(plugin, str):
         raise UsageError(
             "No plugin is named. Say which task, for example --plugin search, or bring data, and tools as MCP servers: "
             "--data train.jsonl --mcp mcp.json"
         )
+    options = given.get("task") or {}
     if plugin == GENERIC and (given.get("agent") or {}).get("command"):
-        given["task"] = {"system": "", **(given.get("task") or {})}  # the agent has a prompt of its own
+        options = {"system": "", **options}  # the agent has a prompt of its own
     seed = given.get("seed")
-    task = make_task(registry.task(plugin), given.get("task") or {}, seed if isinstance(seed, int) else 0)
-    # As the task reads its own options: relative paths, for one, would not hold in another folder.
-    given["task"] = task.config.model_dump(mode="json", exclude_unset=True)
-    defaults = tiny_defaults(task) if given.get("model") is None else task.defaults
-    engine = registry.find(str(given.get("engine", "local")), "engine")
-    adapt = declared(engine.factory, EngineFactoryTraits, f"The factory of the engine '{engine.name}'").adapt
-    config = run_config(merge(adapt(defaults) if adapt else defaults, given), registry)
-    config = with_method(config, given)
-    config = config if judge is None else with_judge(config, task.rewards, judge, registry)
-    config = with_rewards_of_method(config, task.rewards)
-    settled = tuple(_settled(reward, registry) for reward in config.rewards or ()) or config.rewards
-    if (config.seed, config.task) != (task.seed, given["task"]):  # the task's own defaults name others
-        task = make_task(registry.task(plugin), config.task, config.seed)
-    return config.model_copy(update={"rewards": settled}), task
-
-
-def load_plugins(registry: Registry, data: Mapping[str, Any]) -> None:
-    """Load the plugins of the tasks of a saved configuration; they may bring the engine."""
-    for name, share in (data.get("tasks") or {data["plugin"]: {}}).items():
-        registry.task(share.get("plugin") or name)
-
-
-def run_config(data: Mapping[str, Any], registry: Registry) -> RunConfig:
-    """Plain data, as a file has it, as a configuration; its engine's plugin is in use after that.
-
-    Raises:
-        ConfigError: an unknown key, a value that does not fit.
-    """
-    registry.find(str(data.get("engine", "local")), "engine")
-    return validate_section(RunConfig, _read_engine_keys(data, registry))
-
-
-def _read_engine_keys(data: Mapping[str, Any], registry: Registry) -> dict[str, Any]:
-    """Moves the keys of engines, which a user writes under the engine's name, to the sections of plugins."""
-    found = merge(data)
-    for name in (found.keys() - RunConfig.model_fields.keys()) & {entry.name for entry in registry.entries}:
-        registry.load(name)  # it may bring the engine that has these keys
-    own = {name: found.pop(name) for name in registry.engine_sections() if name in found}
-    return merge(found, {"plugins": own}) if own else found
-
-
-def written_config(config: RunConfig, registry: Registry) -> dict[str, Any]:
-    """A configuration as plain data, with the keys of engines where a user writes them."""
-    data = config.model_dump(mode="json")
-    own = {name: data["plugins"].pop(name) for name in registry.engine_sections() if name in data["plugins"]}
-    return {**data, **own}
-
-
-def refuse_other_engines(config: RunConfig, registry: Registry) -> None:
-    """Refuse a configuration that sets keys of an engine which does not run.
-
-    Raises:
-        UsageError: such a key has another value than its default.
-    """
-    for engine, section in registry.engine_sections().items():
-        data = {} if engine == config.engine_name else config.plugins.get(engine, {})
-        if given := validate_section(section, data, engine).model_dump(exclude_defaults=True):
-            raise UsageError(
-                f"{', '.join(f'{engine}.{name}' for name in given)}: the {config.engine_name} engine has none of "
-                f"these. Add --engine {engine}, or drop them."
-            )
-
-
-def _settled(reward: RewardConfig, registry: Registry) -> RewardConfig:
-    """The reward with its options as its factory's `settle` rewrites them (see `lazy.LazyReward`), and its file.
-
-    A file is named by its absolute path, and its reward labelled by the name alone.
-    """
-    factory = registry.find(reward.name, "reward_scorer", "verifier").factory
-    file, _, name = reward.name.rpartition(":")
-    if is_file(file):
-        absolute = f"{Path(file).expanduser().resolve()}:{name}"
-        reward = reward.model_copy(update={"name": absolute, "label": reward.label or name})
-    settle = declared(factory, RewardFactoryTraits, f"The factory of the reward '{reward.name}'").settle
-    if settle is None or not reward.options:
-        return reward
-    known = reward.model_dump(exclude=set(reward.options), exclude_unset=True)
-    return RewardConfig.model_validate({**known, **settle(reward.options)})
+    task = make_task(registry.task(plugin), options, seed if isinstance(seed, int) else 0)
+    return {**given, "plugin": plugin, "task": task.config.model_dump(mode="json", exclude_unset=True)}, task
 
 
 def _generic(given: Mapping[str, Any]) -> str | None:
@@ -246,67 +209,146 @@ def _generic(given: Mapping[str, Any]) -> str | None:
     return GENERIC if any(sections.get(section, {}).get(key) for section, key in own) else None
 
 
-def explain(prepared: Prepared) -> str:
-    """The resolved configuration as text, and the engine's own configuration that follows from it."""
-    text = dump_yaml(written_config(prepared.config, prepared.registry))
-    config, engine = prepared.config, prepared.traits.explain
-    return text if engine is None else f"{text}\n# {config.engine}\n{engine(config, prepared.registry)}"
+def _with_defaults(registry: Registry, given: Mapping[str, Any], task: Task) -> dict[str, Any]:
+    """What is given, on top of the task's defaults as the engine adapts them."""
+    defaults = tiny_defaults(task) if given.get("model") is None else task.defaults
+    engine = registry.find(str(given.get("engine", "local")), "engine")
+    adapt = declared(engine.factory, EngineFactoryTraits, f"The factory of the engine '{engine.name}'").adapt
+    return merge(adapt(defaults) if adapt else defaults, given)
 
 
-def check(parts: TaskParts) -> Prepared:
-    """Let the engine complete and check a resolved configuration."""
-    config, registry = parts.config, parts.registry
+def run_config(data: Mapping[str, Any], registry: Registry) -> RunConfig:
+    """Plain data, as a file has it, as a configuration; its engine's plugin is in use after that.
+
+    Raises:
+        ConfigError: an unknown key, a value that does not fit.
+    """
+    registry.find(str(data.get("engine", "local")), "engine")
+    data = merge(data)
+    own = {name: data.pop(name) for name in registry.engine_sections() if name in data}
+    return validate_section(RunConfig, merge(data, {"plugins": own}) if own else data)
+
+
+def written_config(config: RunConfig, registry: Registry) -> dict[str, Any]:
+    """A configuration as plain data, with the keys of engines where a user writes them."""
+    data = config.model_dump(mode="json")
+    own = {name: data["plugins"].pop(name) for name in registry.engine_sections() if name in data["plugins"]}
+    return {**data, **own}
+
+
+def saved_config(data: Mapping[str, Any], registry: Registry) -> RunConfig:
+    """The configuration of an earlier run, whose tasks' plugins are loaded first, because they may bring the engine."""
+    for name, share in (data.get("tasks") or {data["plugin"]: {}}).items():
+        registry.task(share.get("plugin") or name)
+    return run_config(data, registry)
+
+
+def look_up(config: RunConfig, registry: Registry, made: Mapping[str, Task] = {}) -> Resolved:
+    """Find what the names of a configuration stand for.
+
+    Args:
+        made: the tasks that are made already.
+
+    Raises:
+        UsageError: as `make_tasks`, `make_prompts`, `make_chat` and `Registry.sections`.
+    """
+    tasks = make_tasks(config, registry, made)
+    make_prompts(config, registry)
+    make_chat(config.chat, registry)
+    return Resolved(config, registry, tasks)
+
+
+def check(resolved: Resolved, *, training: bool = True) -> Prepared:
+    """Let the engine complete and check a run.
+
+    Args:
+        training: check the keys of the training, too.
+
+    Raises:
+        UsageError: the engine cannot do what is configured, or no evaluation measures a goal of the training.
+    """
+    config, registry, tasks = resolved.config, resolved.registry, resolved.tasks
+    if training:
+        _refuse_other_engines(config, registry)
     check_loggers(config.loggers)
-    engine: Engine = registry.find(config.engine, "engine").make()
-    traits = declared(engine, EngineTraits, f"The engine '{config.engine}'")
-    if not traits.serves_pools and parts.scorers.pools:
+    engine, traits = _engine(resolved)
+    if not traits.serves_pools and tasks.pools:
         engines = [item for item in registry.registered("engine") if item.name != config.engine]
-        parts.scorers.refuse_pools([item.name for item in engines if getattr(item.make(), "serves_pools", False)])
-    if traits.uses_algorithms:
-        if config.train.advantage != GAE:
-            registry.find(config.train.advantage, "advantage")
-        registry.find(config.train.loss, "loss_function")
+        tasks.refuse_pools([item.name for item in engines if getattr(item.make(), "serves_pools", False)])
     if config.train.guard == "rollback" and traits.roll_back is None:
         raise ConfigError(
             f"train.guard=rollback: the {config.engine} engine does not go back to an earlier checkpoint. Use stop."
         )
-    return Prepared(replace(parts, config=engine.prepare(config)), engine, traits)
+    if traits.uses_algorithms and config.train.advantage == GAE:
+        _refuse_several_sequences(tasks)
+    if config.model is None and any(each.data.train or each.data.eval for each in tasks.by_name.values()):
+        raise UsageError(
+            "Data of your own needs a model of your own: the built-in tiny model knows only the words of the built-in "
+            "data. Give one with --model (a folder or a hub id)."
+        )
+    completed_config = engine.prepare(_with_sections(config, registry))
+    prepared = with_engine(replace(resolved, config=completed_config), engine, traits)
+    if training:
+        _check_goals(config, tasks)
+    return prepared
 
 
-def find_parts(registry: Registry, config: RunConfig, task: Task | None = None) -> TaskParts:
-    """Load the plugins that give the parts named by a configuration or its task, so that they are locked, too.
-
-    Args:
-        task: the configuration's task; None: it is made here.
-
-    Raises:
-        PluginError: no plugin gives one of them.
-        UsageError: the MCP servers' configuration cannot be read, or needs something that is not there.
-    """
-    parts = task_parts(config, registry, task)
-    registry.find(config.train.prompts, "prompt_sampler")
-    prompt_shares(config)
-    for part in parts.each():
-        each = part.config
-        if has_agent(part.task, each.agent):
-            registry.load(agents_plugin())
-        registry.find(each.tools.manager, "tool_manager")
-        if each.tools.mcp is not None:
-            registry.load(mcp_plugin())
-            check_servers(each.tools.mcp)
-        if each.env is not None:
-            registry.find(each.env, "env")
-    if config.chat.format != "auto":
-        registry.find(config.chat.format, "chat_format")
-    return replace(parts, config=with_sections(config, registry))
+def _check_goals(config: RunConfig, tasks: Tasks) -> None:
+    goals = config.train.until
+    sliced = any("/" in name.removeprefix(SAMPLED) for name in goals)
+    slices = [name for sample in tasks.held_out(required=False) for name in sample.slices] if sliced else []
+    check_goals(goals, [*tasks.scorers.weights, tasks.success], slices)
 
 
-def with_sections(config: RunConfig, registry: Registry) -> RunConfig:
-    """The configuration with all keys of the plugins' sections: those that it names, and those of plugins in use.
-
-    Raises:
-        UsageError: as `Registry.sections`.
-    """
+def _with_sections(config: RunConfig, registry: Registry) -> RunConfig:
+    """The configuration with all keys of the plugins' sections: those that it names, and those of plugins in use."""
     sections = {name: section.model_dump(mode="json") for name, section in registry.sections(config).items()}
     named = {name.rpartition(":")[2]: name for name in config.plugins}  # a distribution stays in front of its name
     return config.model_copy(update={"plugins": {named.get(name, name): data for name, data in sections.items()}})
+
+
+def _engine(resolved: Resolved) -> tuple[Engine, EngineTraits]:
+    name = resolved.config.engine
+    engine: Engine = resolved.registry.find(name, "engine").make()
+    return engine, declared(engine, EngineTraits, f"The engine '{name}'")
+
+
+def with_engine(resolved: Resolved, engine: Engine, traits: EngineTraits) -> Prepared:
+    """The run with the parts of its training.
+
+    An engine that does not use registered names for the advantage and the loss finds its own.
+    """
+    registry, config = resolved.registry, _with_sections(resolved.config, resolved.registry)
+    train = config.train
+    advantage = loss = None
+    if traits.uses_algorithms:
+        advantage = None if train.advantage == GAE else registry.find(train.advantage, "advantage").factory
+        loss = registry.find(train.loss, "loss_function").factory
+    chat, prompts = make_chat(config.chat, registry), make_prompts(config, registry)
+    return Prepared(config, registry, resolved.tasks, engine, traits, chat, prompts, advantage, loss)
+
+
+def _refuse_other_engines(config: RunConfig, registry: Registry) -> None:
+    """Refuse a configuration that sets keys of an engine which does not run."""
+    for engine, section in registry.engine_sections().items():
+        data = {} if engine == config.engine_name else config.plugins.get(engine, {})
+        if given := validate_section(section, data, engine).model_dump(exclude_defaults=True):
+            raise UsageError(
+                f"{', '.join(f'{engine}.{name}' for name in given)}: the {config.engine_name} engine has none of "
+                f"these. Add --engine {engine}, or drop them."
+            )
+
+
+def _refuse_several_sequences(tasks: Tasks) -> None:
+    if any(each.has_agent or each.rollout.context != "keep" for each in tasks.by_name.values()):
+        raise ConfigError(
+            "train.advantage=gae needs attempts of one sequence: those of an agent, or with rollout.context, have "
+            "several. Use another advantage."
+        )
+
+
+def explain(prepared: Prepared) -> str:
+    """The resolved configuration as text, and the engine's own configuration that follows from it."""
+    text = dump_yaml(written_config(prepared.config, prepared.registry))
+    config, engine = prepared.config, prepared.traits.explain
+    return text if engine is None else f"{text}\n# {config.engine}\n{engine(config, prepared.tasks)}"

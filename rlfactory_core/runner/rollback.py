@@ -8,7 +8,7 @@ from rlfactory_core.algo.guard import STOPPED_BY, began
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.folders import save_config
-from rlfactory_core.runner.resolving import Prepared, check, find_parts
+from rlfactory_core.runner.resolving import Prepared, check, look_up
 from rlfactory_core.utils.interrupt import StopRequest
 
 ROLLED_BACK = "rolled_back"  # in summary.json
@@ -42,4 +42,4 @@ def rolled_back(prepared: Prepared, folder: RunFolder, stop: StopRequest, progre
     why = stop.reason.removeprefix(STOPPED_BY)
     folder.write_summary({**folder.read_summary(), ROLLED_BACK: {"from": found, "to": step, "lr": lr, "why": why}})
     progress.say(f"{why} The run goes back to step {step}, and on with train.lr={lr:g}.")
-    return replace(check(find_parts(prepared.registry, config)), traits=prepared.traits)
+    return replace(check(look_up(config, prepared.registry)), traits=prepared.traits)

@@ -1,40 +1,33 @@
-"""Resolves the configuration of a run of several tasks, each with its own defaults."""
+"""A run of several tasks: the configuration of each, and of all together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from rlfactory_core.config import RunConfig, TaskShare
-from rlfactory_core.config.loading import merge
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.rollout.settings import LimitsConfig
-from rlfactory_core.settings import validate_section
-from rlfactory_core.tasks.mixture import MixedTask
-from rlfactory_core.tasks.task import Task
+from rlfactory_core.settings import merge, validate_section
 
 _OF_ONE_TASK = ("task", "env", "data.train", "data.eval", "agent.command", "tools.overrides", "tools.disabled")
 _LARGEST = ("max_turns", "max_tool_calls", "max_turn_tokens", "max_tokens")  # limits; the engine makes room for these
 
 
-def resolve_tasks(
-    given: Mapping[str, Any], resolve_one: Callable[[dict[str, Any]], tuple[RunConfig, Task]]
-) -> tuple[dict[str, Any], MixedTask]:
-    """The configuration as plain data in which each task has its limits, tools and rewards, and the tasks.
-
-    These follow from the task's own ``defaults``. What those say of the training, the evaluation and the checkpoints
-    is left out, because it is the same for all tasks.
+def each_task(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is given for each task, as if it were trained alone; of a single task the name is empty.
 
     Args:
-        given: plain data with ``tasks``, as a user writes it.
-        resolve_one: resolves a configuration of one task.
+        given: plain data, as a user writes it.
 
     Raises:
-        UsageError: the configuration is invalid.
+        UsageError: the tasks do not fit with each other, or with the rest.
     """
-    shares = {name: _share(name, data) for name, data in dict(given["tasks"]).items()}
+    if not given.get("tasks"):
+        return {"": dict(given)}
+    shares = _shares(given)
     plugin = "+".join(shares)
     if given.get("plugin", plugin) != plugin:
         raise UsageError(
@@ -47,14 +40,34 @@ def resolve_tasks(
         found = given.get(section) or {}
         if found and (not name or found.get(name)):
             raise ConfigError(f"{key} is of one task, and there are several. Write tasks.{next(iter(shares))}.{key}.")
-    whole = {key: value for key, value in given.items() if key not in ("tasks", "plugin")}
-    configs, tasks = dict[str, RunConfig](), dict[str, Task]()
-    for name, share in shares.items():
-        own = share.model_dump(mode="json", exclude={"weight"}, exclude_unset=True)
-        configs[name], tasks[name] = resolve_one(merge(whole, own, {"plugin": share.plugin}))
+    own = {
+        name: share.model_dump(mode="json", exclude={"weight"}, exclude_unset=True) for name, share in shares.items()
+    }
+    return {name: merge(_whole(given), own[name], {"plugin": share.plugin}) for name, share in shares.items()}
+
+
+def combined(given: Mapping[str, Any], configs: Mapping[str, RunConfig]) -> dict[str, Any]:
+    """The configuration of several tasks as plain data, in which each task has its limits, tools and rewards.
+
+    These follow from the task's own ``defaults``. What those say of the training, the evaluation and the checkpoints
+    is left out, because it is the same for all tasks.
+
+    Args:
+        given: plain data with ``tasks``, as a user writes it.
+        configs: of each task, as if it were trained alone.
+    """
+    shares, whole = _shares(given), _whole(given)
     largest = {key: max(getattr(config.rollout, key) for config in configs.values()) for key in _LARGEST}
     settled = {name: _settled(shares[name], config, whole.get("tools") or {}) for name, config in configs.items()}
-    return merge(whole, {"plugin": plugin, "tasks": settled, "rollout": largest}), MixedTask(tasks)
+    return merge(whole, {"plugin": "+".join(shares), "tasks": settled, "rollout": largest})
+
+
+def _whole(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if key not in ("tasks", "plugin")}
+
+
+def _shares(given: Mapping[str, Any]) -> dict[str, TaskShare]:
+    return {name: _share(name, data) for name, data in dict(given["tasks"]).items()}
 
 
 def _share(name: str, data: Any) -> TaskShare:

@@ -7,17 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlfactory_core.algo.settings import TrainConfig
-from rlfactory_core.config.loading import merge, parse_override
-from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.errors import RunStopped, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import plugin_sections, write_report
 from rlfactory_core.runner.folders import data_changes, plugin_changes, plugin_label, removed_if_empty, save_run
-from rlfactory_core.runner.resolving import Prepared, load_plugins, prepared_run, run_config, written_config
+from rlfactory_core.runner.resolving import Prepared, check, look_up, saved_config, written_config
 from rlfactory_core.runner.rollback import ROLLED_BACK, rolled_back
-from rlfactory_core.settings import validate_section
+from rlfactory_core.settings import merge, parse_override, validate_section
 from rlfactory_core.utils.interrupt import stop_on_interrupt
 
 
@@ -114,10 +112,9 @@ def _resume(folder: RunFolder, overrides: Sequence[str], progress: Progress) -> 
     saved = folder.read_config()
     data = merge(saved, *(parse_override(override) for override in overrides))
     registry = Registry()
-    load_plugins(registry, data)
-    config = run_config(data, registry)
+    config = saved_config(data, registry)
     _refuse_finished(folder, config.train, validate_section(TrainConfig, saved.get("train") or {}, "train"))
-    prepared = prepared_run(registry, config)
+    prepared = check(look_up(config, registry))
     changes = [*plugin_changes(registry, folder), *data_changes(prepared.config, registry, folder)]
     if changes and prepared.traits.refuses_changed_plugins:
         raise UsageError(
@@ -158,18 +155,16 @@ def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume:
         progress.say("train.until and train.patience wait for evaluations between steps; there are none: eval.every=0")
     with stop_on_interrupt(progress.say) as stop:
         try:
-            summary = prepared.engine.train(
-                EngineRun(prepared.config, prepared.registry, folder, progress, resume, stop, prepared.parts)
-            )
+            summary = prepared.engine.train(prepared.at(folder, progress, resume=resume, stop=stop))
         except RunStopped as stopped:
             if (back := rolled_back(prepared, folder, stop, progress)) is not None:
                 return _train(back, folder, progress, resume=True)
-            write_report(folder, plugin_sections(prepared.registry))
+            write_report(folder, plugin_sections(prepared.registry.registered("report_section")))
             saved = (folder.checkpoints / "latest").exists()
             resumed = f"Go on with: rlfactory run --resume {folder.path}"
             ended = RunStopped(f"{stopped} {resumed if saved else 'Start it anew: there is no checkpoint.'}")
             ended.exit_code = stop.exit_code
             raise ended from None
     folder.write_summary(summary | ({ROLLED_BACK: back} if (back := folder.read_summary().get(ROLLED_BACK)) else {}))
-    write_report(folder, plugin_sections(prepared.registry))
+    write_report(folder, plugin_sections(prepared.registry.registered("report_section")))
     return folder

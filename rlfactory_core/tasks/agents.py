@@ -7,20 +7,14 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from rlfactory_core.gateway.settings import AgentConfig
 from rlfactory_core.plugins.discovery import separate_plugin
 from rlfactory_core.plugins.lazy import Lazy
 from rlfactory_core.protocols import Model
 from rlfactory_core.rollout import Episode
-from rlfactory_core.tasks.task import Task
+from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.types import Trajectory
 
 _PLAYER = Lazy("rlfactory_agents.player:Player")
-
-
-def has_agent(task: Task, config: AgentConfig) -> bool:
-    """Whether an agent of the user's own plays, and not an environment."""
-    return bool(config.command) or type(task).agent is not Task.agent
 
 
 def agents_plugin() -> str:
@@ -41,15 +35,15 @@ class AgentPlayer(Protocol):
         """One attempt, not scored."""
 
 
-def make_agents(task: Task, config: AgentConfig) -> AgentPlayer | None:
-    """The player of the agent; None: there is no agent.
+def make_agents(setup: TaskSetup) -> AgentPlayer | None:
+    """The player of the task's agent; None: there is no agent.
 
     Raises:
         ConfigError: the agent's command cannot be used.
         MissingExtraError: the plugin that plays it is not installed.
     """
-    if not has_agent(task, config):
+    if not setup.has_agent:
         return None
     agents_plugin()
-    player: AgentPlayer = _PLAYER(task.agent, config)
+    player: AgentPlayer = _PLAYER(setup.task.agent, setup.agent)
     return player

@@ -20,12 +20,11 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from rlfactory_core.cache import build_once, cache_root, digest
-from rlfactory_core.gateway.settings import AgentConfig
 from rlfactory_core.tasks import solving
-from rlfactory_core.tasks.solving import DEFAULTS, EnvFactory, Played, is_demonstrated, play_solutions
+from rlfactory_core.tasks.setup import TaskSetup
+from rlfactory_core.tasks.solving import DEFAULTS, Played, is_demonstrated, play_solutions
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import ANSWER_CLOSE, Demonstration, TinyModelRecipe, WarmStartStage, calls_text, tools_prompt
-from rlfactory_core.tools.servers import Servers
 from rlfactory_core.types import ToolSpec
 
 __all__ = ["DEFAULTS", "demonstrated_recipe", "recipe_of"]
@@ -45,41 +44,34 @@ _FILE = "episodes.json"
 _PLAYED = TypeAdapter(list[Played])
 
 
-def recipe_of(
-    task: Task,
-    make_env: EnvFactory | None = None,
-    code: str = "",
-    agent: AgentConfig | None = None,
-    mcp: Servers | None = None,
-) -> TinyModelRecipe | None:
-    """The recipe of a task's tiny model: its own, or as `demonstrated_recipe` makes it; None: it has neither."""
-    return demonstrated_recipe(task, make_env, code, agent, mcp) if is_demonstrated(task) else task.tiny_model()
+def recipe_of(setup: TaskSetup, code: str = "") -> TinyModelRecipe | None:
+    """The recipe of a task's tiny model: its own, or made from the episodes that it demonstrates; None: it has neither.
+
+    Args:
+        code: changes with the code of the task and its environment. Episodes of the same code, options, seed and
+            samples come from the cache. Empty: they are played each time.
+
+    Raises:
+        PluginError, UsageError, BackendError: as `demonstrated_recipe`.
+    """
+    return _demonstrated(setup, code) if is_demonstrated(setup.task) else setup.task.tiny_model()
 
 
-def demonstrated_recipe(
-    task: Task,
-    make_env: EnvFactory | None = None,
-    code: str = "",
-    agent: AgentConfig | None = None,
-    mcp: Servers | None = None,
-) -> TinyModelRecipe:
+def demonstrated_recipe(task: Task) -> TinyModelRecipe:
     """Play episodes with another task of the same class and options, and make the recipe from them.
 
     The same seed gives the same recipe if the tools give the same results.
-
-    Args:
-        make_env: of the run; None: the task's own.
-        code: changes with the code of the task and its environment. Episodes of the same code, options, seed and
-            samples come from the cache. Empty: they are played each time.
-        agent: of the run; None: the task's own loop.
-        mcp: the run's servers, whose tools are added to the task's.
 
     Raises:
         PluginError: there are no training samples, `Task.demonstrate` does not solve one of them, or too many episodes
             were lost because of the tools.
         UsageError, BackendError: as the task's `open`.
     """
-    played = _episodes(task, make_env, code, agent, mcp)
+    return _demonstrated(TaskSetup(task))
+
+
+def _demonstrated(setup: TaskSetup, code: str = "") -> TinyModelRecipe:
+    played = _episodes(setup, code)
     held_out = tuple(played[::HELD_OUT])
     shown = tuple(each for number, each in enumerate(played) if number % HELD_OUT) or held_out
     careless = Demonstrator(shown, too_early=0.6, wrong_answer=0.1, format_slip=0.08)
@@ -98,11 +90,9 @@ def demonstrated_recipe(
     )
 
 
-def _episodes(
-    task: Task, make_env: EnvFactory | None, code: str, agent: AgentConfig | None, mcp: Servers | None
-) -> Sequence[Played]:
+def _episodes(setup: TaskSetup, code: str) -> Sequence[Played]:
     """From the cache, or played and then cached; what servers answer is not cached."""
-    folder = _cache_folder(task, code) if code and mcp is None else None
+    folder = _cache_folder(setup.task, code) if code and setup.tools.mcp is None else None
     if folder is not None and folder.is_dir():
         try:
             return _PLAYED.validate_json((folder / _FILE).read_bytes())
@@ -110,7 +100,7 @@ def _episodes(
             shutil.rmtree(folder, ignore_errors=True)
     # In a thread of its own, because the engine calls this within a running event loop.
     with ThreadPoolExecutor(1, "rlfactory-demonstrations") as thread:
-        played = thread.submit(lambda: asyncio.run(play_solutions(task, make_env, agent, mcp))).result()
+        played = thread.submit(lambda: asyncio.run(play_solutions(setup))).result()
     if folder is not None:
         build_once(folder, lambda temporary: _write(temporary, played))
     return played

@@ -17,6 +17,7 @@ from rlfactory_core.chat.unwritten import unwritten
 from rlfactory_core.errors import ChatFormatError, DataError
 from rlfactory_core.images import NAME
 from rlfactory_core.reporting.progress import count_text
+from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.types import Message, Sample
 
@@ -41,7 +42,7 @@ class CheckedPrompts:
 
 
 def check_prompts(
-    runtime: TaskRuntime, train: Sequence[Sample], held_out: Sequence[Sample], known: int | None
+    tasks: OpenTasks, train: Sequence[Sample], held_out: Sequence[Sample], known: int | None
 ) -> CheckedPrompts:
     """Leave out the samples whose prompt leaves no room for an answer.
 
@@ -54,9 +55,9 @@ def check_prompts(
         DataError: most prompts of a task leave no room.
         ChatFormatError: the chat template refuses a prompt, or leaves a part of it out.
     """
-    notes = [beyond_model(runtime.limits.max_tokens, known)]
-    found = {"train": _without_room(runtime, train, "training", known, notes)}
-    found["eval"] = _without_room(runtime, held_out, "held-out", known, notes)
+    notes = [beyond_model(tasks.max_tokens, known)]
+    found = {"train": _without_room(tasks, train, "training", known, notes)}
+    found["eval"] = _without_room(tasks, held_out, "held-out", known, notes)
     return CheckedPrompts(
         [sample for index, sample in enumerate(train) if index not in found["train"]],
         [sample for index, sample in enumerate(held_out) if index not in found["eval"]],
@@ -80,16 +81,16 @@ def beyond_model(max_tokens: int, known: int | None) -> str:
 
 
 def _without_room(
-    runtime: TaskRuntime, samples: Sequence[Sample], what: str, known: int | None, notes: list[str]
+    tasks: OpenTasks, samples: Sequence[Sample], what: str, known: int | None, notes: list[str]
 ) -> set[int]:
     """The indices of the samples to leave out; sentences for the user are added to ``notes``."""
-    tasks: dict[str, list[int]] = {}
+    shown: dict[str, list[int]] = {}
     for index, sample in enumerate(samples):
-        if runtime.of(sample).shows_prompts:
-            tasks.setdefault(sample.task, []).append(index)
+        if tasks.of(sample).shows_prompts:
+            shown.setdefault(sample.task, []).append(index)
     without = set[int]()
-    for indices in tasks.values():
-        room = _Room(runtime.of(samples[indices[0]]), samples, indices, what, known)
+    for name, indices in shown.items():
+        room = _Room(tasks.by_name[name], samples, indices, what, known)
         notes += room.unwritten()
         notes += [note for note in room.hidden() if note not in notes]
         found = room.without()

@@ -1,4 +1,4 @@
-"""An open task: its tools, rewards and chat format behind one method, `TaskRuntime.play`.
+"""One task of a run, opened, played and closed: its tools, rewards and chat format behind `TaskRuntime.play`.
 
 Every engine uses it in each of its worker processes, so that trajectories do not depend on the engine.
 """
@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
-from rlfactory_core.chat.select import configured_format
 from rlfactory_core.context import RunContext
-from rlfactory_core.errors import ConfigError
 from rlfactory_core.protocols import ChatFormat, Model, Sampler, Tool, ToolManager
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.layer import GroupScoring
@@ -19,8 +17,8 @@ from rlfactory_core.rollout import Episode, RepeatingModel, RolloutLimits, Token
 from rlfactory_core.rollout.history import History
 from rlfactory_core.rollout.transcript import prompt_ids
 from rlfactory_core.tasks.agents import make_agents
-from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.tasks.scorers import ServedModel
+from rlfactory_core.tasks.scorers import ServedModel, refuse_pools
+from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tools.limits import only_about
 from rlfactory_core.tools.offered import check_names, offered_tools
@@ -30,20 +28,23 @@ from rlfactory_core.types import PROMPT, FaultKind, Group, Sample, ToolSpec, Tra
 from rlfactory_core.utils.aio import gather_all
 
 
-class TaskResources:
-    """The resources of a task, its scorers and its tools; `open` acquires them, `close` releases them.
+class TaskRuntime:
+    """One task of a run: `open` acquires its resources, `play` and the like play it, `close` releases them.
 
     Args:
         group: the same in all processes of a run on one machine, which then share tool servers; empty: not shared.
     """
 
-    def __init__(self, parts: TaskParts, group: str = "") -> None:
-        self.parts = parts
+    def __init__(self, setup: TaskSetup, group: str = "") -> None:
+        self.setup, self.task = setup, setup.task
+        self.scorers: Mapping[str, tuple[Any, float]] = setup.scorers.weighted
+        self.rewards, self.success = setup.scorers.layer, setup.scorers.success
+        self.limits = RolloutLimits.of(setup.rollout)
+        self.agents = make_agents(setup)
         self._tools = OpenTools(group)
         self._added: Sequence[Tool] = ()  # the tools of the configuration's own sources
         self._managers: dict[str, ToolManager] = {}
-        self.chat: ChatFormat | None = None  # counts the tokens of tools' results, once the model is known
-        self.agents = make_agents(parts.task, parts.config.agent)
+        self._chat: ChatFormat | None = None
 
     async def open(
         self,
@@ -52,12 +53,12 @@ class TaskResources:
         *,
         served: ServedModel | None = None,
         pools_later: bool = False,
-    ) -> TaskRuntime:
+    ) -> Self:
         """Open the task and its scorers, and start its tools.
 
         Args:
             progress: for the task's progress display.
-            run: the task's context; its ``sections`` are kept from the parts.
+            run: the task's context; its ``sections`` are those that the task has already.
             served: the model that the engine serves for scorers.
             pools_later: leave scorers closed whose model is not served yet, to check only the other resources.
 
@@ -65,30 +66,25 @@ class TaskResources:
             UsageError: the user can correct the cause, such as a scorer whose model the engine does not serve.
             BackendError: a service that the task needs does not answer.
         """
-        config, task, scorers = self.parts.config, self.parts.task, self.parts.scorers
-        waiting: Collection[str] = () if served is not None else scorers.pools
+        setup, task = self.setup, self.task
+        waiting: Collection[str] = () if served is not None else setup.scorers.pools
         if waiting and not pools_later:
-            scorers.refuse_pools()
+            refuse_pools(waiting)
         if progress is not None:
             task.progress = progress
         if run is not None:
             task.run = replace(run, sections=task.run.sections)
         await task.open()
-        await scorers.open(task, served, but=waiting)
-        if config.rollout.deterministic and (self.agents or config.rollout.context != "keep"):
-            other = "an agent asks when it likes" if self.agents else "rollout.context begins further rows"
-            raise ConfigError(
-                f"rollout.deterministic=true takes turns in a fixed order, and {other}. Drop one of the two."
-            )
+        await setup.scorers.open(task, served, but=waiting)
         if self.agents is not None:
             await self.agents.open()
         await self._tools.open(task.tools)
         own = len(self._tools.tools)
-        if config.tools.mcp is not None:
-            await self._tools.open([server_tools(config.tools.mcp)])
+        if setup.tools.mcp is not None:
+            await self._tools.open([server_tools(setup.tools.mcp)])
         self._added = self._tools.tools[own:]
-        self.manager("")  # raises UsageError if an item is not a tool
-        return TaskRuntime(self.parts, self)
+        self.control_manager("")  # raises UsageError if an item is not a tool
+        return self
 
     async def close(self) -> None:
         """Release everything; it may be called before `open`, after a failed one, and repeatedly."""
@@ -97,74 +93,41 @@ class TaskResources:
         for manager in self._managers.values():
             await manager.close()
         await self._tools.close()
-        await self.parts.scorers.close()
-        await self.parts.task.close()
+        await self.setup.scorers.close()
+        await self.task.close()
 
     @property
     def tools(self) -> Sequence[Tool]:
         """The open tools: those of the task, then those of the configuration."""
         return self._tools.tools
 
-    def manager(self, control: str) -> ToolManager:
-        """The manager of all tools, made once. A control's name replaces the task's tools by the control's."""
-        if control not in self._managers:
-            parts = self.parts
-            tools = [*parts.task.controls()[control], *self._added] if control else self.tools
-            config = only_about(parts.config.tools, tools) if control else parts.config.tools
-            make = parts.registry.find(config.manager, "tool_manager").factory
-            self._managers[control] = make(tools, config, count_tokens=self._count_tokens)
-        return self._managers[control]
+    @property
+    def manager(self) -> ToolManager:
+        """The manager of all tools."""
+        return self.control_manager("")
+
+    def control_manager(self, name: str) -> ToolManager:
+        """The manager of a control's tools, which replace the task's own, made once; an empty name: of all tools."""
+        if name not in self._managers:
+            tools = [*self.task.controls()[name], *self._added] if name else self.tools
+            config = only_about(self.setup.tools, tools) if name else self.setup.tools
+            self._managers[name] = self.setup.make_manager(tools, config, count_tokens=self._count_tokens)
+        return self._managers[name]
 
     def _count_tokens(self, text: str) -> int:
         """The number of tokens; four bytes count as one if the model is remote and its tokenizer unknown."""
-        return -(-len(text.encode()) // 4) if self.chat is None else len(self.chat.encode(text))
+        return -(-len(text.encode()) // 4) if self._chat is None else len(self._chat.encode(text))
 
-
-class TaskRuntime:
-    """A task that can be played; made by `open_task`.
-
-    Args:
-        chat: the model's chat format; without it, the task can be played in messages only.
-    """
-
-    def __init__(self, parts: TaskParts, resources: TaskResources, chat: ChatFormat | None = None) -> None:
-        self.parts, self.config, self.task = parts, parts.config, parts.task
-        self.scorers: Mapping[str, tuple[Any, float]] = parts.scorers.weighted
-        self.rewards, self.success = parts.scorers.layer, parts.scorers.success
-        self.limits, env = RolloutLimits.of(self.config.rollout), self.config.env
-        self._make_env = parts.registry.find(env, "env").factory if env else parts.task.make_env
-        self.manager, self.tools = resources.manager(""), resources.tools
-        self.agents = resources.agents
-        self._resources, self._chat = resources, chat
-        if chat is not None:
-            resources.chat = chat
-
-    def with_tokenizer(self, tokenizer: Any, *, images: bool = False) -> TaskRuntime:
-        """The same runtime with the chat format for a tokenizer, which the configuration chooses.
-
-        Args:
-            images: as for `configured_format`.
-
-        Raises:
-            ChatFormatError: no format fits, or its proof fails (`ChatFormat.prove`).
-        """
-        chat = configured_format(self.config.chat, self.parts.registry, tokenizer, images=images)
-        chat.prove()
-        return self.with_chat(chat)
-
-    def with_chat(self, chat: ChatFormat) -> TaskRuntime:
-        """The same runtime with a chat format, which is proved already."""
-        return TaskRuntime(self.parts, self._resources, chat)
+    def use_chat(self, chat: ChatFormat) -> Self:
+        """Play with this chat format, which is not proved here. Without one, the task is played in messages only."""
+        self._chat = chat
+        return self
 
     @property
     def chat(self) -> ChatFormat:
         if self._chat is None:
-            raise RuntimeError("This TaskRuntime has no tokenizer: use the one that with_tokenizer gives.")
+            raise RuntimeError("This task has no chat format: give it one with use_chat.")
         return self._chat
-
-    def of(self, sample: Sample) -> TaskRuntime:
-        """The runtime of the sample's own task."""
-        return self
 
     def offered(self, sample: Sample) -> Sequence[ToolSpec]:
         """The tools that the model is offered for a sample."""
@@ -172,24 +135,19 @@ class TaskRuntime:
 
     def prompt_ids(self, sample: Sample) -> tuple[int, ...] | None:
         """The token ids of a sample's prompt, tools included; None: an agent of the user's own makes the prompt."""
-        own = self.of(sample)
-        return None if own.agents else prompt_ids(own.chat, sample, sample.messages, own.offered(sample))
+        return None if self.agents else prompt_ids(self.chat, sample, sample.messages, self.offered(sample))
 
     @property
     def shows_prompts(self) -> bool:
         """Whether episodes begin with the sample's prompt as it is; an environment of the task's own may change it."""
-        return not self.agents and not self.config.env and type(self.task).make_env is Task.make_env
+        return not self.agents and not self.setup.make_env and type(self.task).make_env is Task.make_env
 
     def check(self, samples: Sequence[Sample]) -> None:
         """Raises a `DataError` if a sample names a tool that the task does not have."""
         check_names(samples, self.manager)
 
-    def control_manager(self, name: str) -> ToolManager:
-        """The manager of a control's tools and those of the configuration."""
-        return self._resources.manager(name)
-
     def model(self, sampler: Sampler) -> TokenModel:
-        """The sampler with the runtime's chat format."""
+        """The sampler with the chat format."""
         return TokenModel(self.chat, sampler)
 
     async def play(
@@ -243,7 +201,7 @@ class TaskRuntime:
             scoring: of the attempt's group; None: the attempt is not scored.
         """
         play = self.agents.play if self.agents is not None else rollout
-        config = self.config.rollout
+        config = self.setup.rollout
         if config.deterministic or model.chat is None or not config.retries:
             trajectory = await play(episode, model)
         else:
@@ -260,14 +218,15 @@ class TaskRuntime:
         self, sample: Sample, temperature: float, seed: int, session: str, manager: ToolManager | None
     ) -> Episode:
         """An attempt at a sample with the run's limits and environment."""
-        tools = offered_tools(manager or self.manager, sample)
+        tools, config = offered_tools(manager or self.manager, sample), self.setup.rollout
+        make_env = self.setup.make_env or self.task.make_env
         return Episode(
             sample,
-            make_env=lambda sample, context: self._make_env(sample, tools, context),
+            make_env=lambda sample, context: make_env(sample, tools, context),
             limits=self.limits,
             session=session,
             temperature=temperature,
-            top_p=self.config.rollout.top_p if temperature > 0 else 1.0,
+            top_p=config.top_p if temperature > 0 else 1.0,
             seed=seed,
-            history=History.of(self.config.rollout, self.task.compact),
+            history=History.of(config, self.task.compact),
         )

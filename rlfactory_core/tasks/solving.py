@@ -12,20 +12,17 @@ from typing import Any
 
 from rlfactory_core.algo.masking import masking_text, too_many
 from rlfactory_core.clients import ServerModel
-from rlfactory_core.config.loading import merge
-from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import PluginError
-from rlfactory_core.gateway.settings import AgentConfig
-from rlfactory_core.protocols import Env, Request, Sampled, ToolManager
+from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.rollout import Episode, RolloutLimits, rollout
 from rlfactory_core.rollout.settings import RolloutConfig
-from rlfactory_core.settings import validate_section
+from rlfactory_core.settings import merge, validate_section
 from rlfactory_core.tasks.agents import make_agents
-from rlfactory_core.tasks.parts import own_samples, raised_at
+from rlfactory_core.tasks.setup import TaskSetup, own_samples, raised_at
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import Demonstration, calls_text
 from rlfactory_core.tools.manager import DefaultToolManager
-from rlfactory_core.tools.servers import Servers, server_tools
+from rlfactory_core.tools.servers import server_tools
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolSpec, Trajectory
 from rlfactory_core.utils.aio import gather_all
@@ -54,8 +51,6 @@ def tiny_defaults(task: Task) -> Mapping[str, Any]:
     return merge(DEFAULTS if has_model else {}, task.defaults, task.tiny_defaults)
 
 
-EnvFactory = Callable[[Sample, ToolManager, ToolContext], Env]
-"""As `Task.make_env`."""
 Show = Callable[[Sample, str], Awaitable[tuple[Trajectory, list["Played"]]]]
 """Plays an episode with this name; returns it, and the conversations that it shows, one for each row."""
 
@@ -150,13 +145,13 @@ def chosen_samples(task: Task) -> list[Sample]:
 
 
 @asynccontextmanager
-async def _stage(
-    like: Task, make_env: EnvFactory | None, agent: AgentConfig, mcp: Servers | None
-) -> AsyncIterator[tuple[Task, Show]]:
+async def _stage(setup: TaskSetup) -> AsyncIterator[tuple[Task, Show]]:
     """Opens a task of the same class and options, on which demonstrations are played, and the tools of servers."""
+    like = setup.task
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
     task.progress, task.run = like.progress, like.run
-    tools, agents, made = OpenTools(), make_agents(task, agent), make_env or task.make_env
+    tools, agents, made = OpenTools(), make_agents(replace(setup, task=task)), setup.make_env or task.make_env
+    mcp = setup.tools.mcp
     config = validate_section(RolloutConfig, tiny_defaults(task).get("rollout", {}), prefix="rollout")
     async with AsyncExitStack() as opened:
         opened.push_async_callback(task.close)
@@ -179,37 +174,29 @@ async def _stage(
         yield task, show
 
 
-async def offered_tools(like: Task, agent: AgentConfig) -> tuple[ToolSpec, ...]:
+async def demonstrated_tools(setup: TaskSetup) -> tuple[ToolSpec, ...]:
     """The tools that the task's agent offers the model, found by playing one of the `chosen_samples`.
 
     Raises:
         PluginError: `Task.demonstrate` does not solve it.
     """
-    async with _stage(like, None, agent, None) as (task, show):
+    own = replace(setup, make_env=None, tools=setup.tools.model_copy(update={"mcp": None}))
+    async with _stage(own) as (task, show):
         trajectory, _ = await show(chosen_samples(task)[0], "demonstration-tools")
         _check_solved(task, trajectory)
         return trajectory.tools
 
 
-async def play_solutions(
-    like: Task,
-    make_env: EnvFactory | None = None,
-    agent: AgentConfig | None = None,
-    mcp: Servers | None = None,
-) -> list[Played]:
+async def play_solutions(setup: TaskSetup) -> list[Played]:
     """Episodes of the `chosen_samples`, played by a new task of the same class and options.
 
     An episode that is lost because a tool gives no answer is played again, and left out if it is lost each time.
-
-    Args:
-        make_env: None: the task's own.
-        agent: of the run; None: the task's own loop.
-        mcp: the run's servers, whose tools are added to the task's.
     """
+    like = setup.task
     chosen = chosen_samples(like)
     like.check(chosen)
     slots = asyncio.Semaphore(AT_ONCE)
-    async with _stage(like, make_env, agent or AgentConfig(), mcp) as (task, show):
+    async with _stage(setup) as (task, show):
         task.progress.stage("warm start: demonstrations", len(chosen), "episode")
 
         async def play(number: int, sample: Sample) -> list[Played] | str:

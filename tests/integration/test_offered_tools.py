@@ -75,7 +75,7 @@ def test_each_sample_has_its_own_tools(walk: Path) -> None:
         policy = script(Message("assistant", "", tool_calls=calls), "<answer>here</answer>")
         played = {each.sample.id: each for each in bench.play(policy, bench.samples())}
         prompts = {
-            name: len(bench.runtime.with_chat(bench.chat).prompt_ids(played[name].sample) or ()) for name in played
+            name: len(bench.runtime.use_chat(bench.chat).prompt_ids(played[name].sample) or ()) for name in played
         }
     offered = {name: [spec.name for spec in each.tools] for name, each in played.items()}
     assert offered == {"all": ["look", "go"], "one": ["look"], "none": []}

@@ -10,10 +10,9 @@ import pytest
 import yaml
 from runs import TINY_TASK, Cli, metrics, repeatable, summary
 
-from rlfactory_core.algo.mixing import MixedPrompts, prompt_shares
+from rlfactory_core.algo.mixing import PromptsByTask, prompt_shares
 from rlfactory_core.algo.prompts import Played
 from rlfactory_core.algo.schedule import UniformPrompts
-from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.types import Sample
 
@@ -41,9 +40,7 @@ def mixed_config(path: Path, **more: object) -> Path:
 
 def test_prompts_are_shared_by_weight_and_each_task_has_one() -> None:
     def shares(per_step: int, **weights: float) -> dict[str, int]:
-        tasks = {name: {"weight": weight} for name, weight in weights.items()}
-        data = {"plugin": "+".join(tasks), "tasks": tasks, "train": {"prompts_per_step": per_step}}
-        return prompt_shares(RunConfig.model_validate(data))
+        return prompt_shares(weights, per_step)
 
     assert shares(9, a=2, b=1) == {"a": 6, "b": 3}
     assert shares(8, a=2, b=1) == {"a": 5, "b": 3}
@@ -55,7 +52,7 @@ def test_prompts_are_shared_by_weight_and_each_task_has_one() -> None:
 
 def test_each_task_goes_through_its_samples_once_an_epoch() -> None:
     samples = [Sample(f"a/{i}", "?", task="a") for i in range(8)] + [Sample(f"b/{i}", "?", task="b") for i in range(4)]
-    prompts = MixedPrompts(UniformPrompts, samples, {"a": 2, "b": 1}, seed=3)
+    prompts = PromptsByTask(UniformPrompts, samples, {"a": 2, "b": 1}, seed=3)
     drawn = Counter(index for step in range(1, 5) for index in prompts.step(step))
     assert drawn == Counter(range(12))
     assert samples[prompts.replacement(1, 1, 1)].task == "a"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config.loading import merge, parse_override
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.runner.resolving import run_config
+from rlfactory_core.settings import merge, parse_override
 
 
 def made_config(*given: str | Mapping[str, Any]) -> RunConfig:

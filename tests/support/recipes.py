@@ -6,11 +6,12 @@ import random
 
 from rlfactory_core import Task, TinyModelRecipe
 from rlfactory_core.tasks.demonstrations import recipe_of
+from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.tiny import Demonstration
 
 
 def made(task: Task) -> TinyModelRecipe:
-    recipe = recipe_of(task)
+    recipe = recipe_of(TaskSetup(task))
     assert recipe is not None
     return recipe
 

@@ -16,7 +16,7 @@ from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.errors import RunStopped
 from rlfactory_core.reporting import Chart, Line, RunData
 from rlfactory_core.reporting import Section as Part
-from rlfactory_core.tasks.opening import open_task
+from rlfactory_core.tasks.opening import open_tasks
 
 
 class Greeting(Section):
@@ -66,12 +66,12 @@ class Still:
 
 
 async def _seen(run: EngineRun) -> Mapping[str, Any]:
-    (sample,) = run.parts.samples("train")
-    async with open_task(run.parts, run.progress, RunContext(run.folder.path)) as runtime:
-        scorer, _ = runtime.scorers["politeness"]
-        carried = pickle.loads(pickle.dumps(runtime.task.run))
+    (sample,) = run.tasks.samples("train")
+    async with open_tasks(run.tasks, run.progress, RunContext(run.folder.path)) as tasks:
+        scorer, _ = tasks.only.scorers["politeness"]
+        carried = pickle.loads(pickle.dumps(tasks.only.task.run))
     return {
-        "engine": run.registry.sections(run.config)["greeting"].model_dump(),
+        "engine": run.sections["greeting"].model_dump(),
         "samples": sample.prompt,
         "scorer": scorer.greeting.times,
         "folder": str(carried.folder),

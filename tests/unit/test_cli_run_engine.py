@@ -12,9 +12,9 @@ from rlfactory_verl.config import VerlConfig
 
 from rlfactory_core.cli.main import invoke
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config.loading import load_yaml
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.runner import resolve
+from rlfactory_core.runner import read, resolve
+from rlfactory_core.settings import load_yaml
 
 PLUGIN = '''
 from rlfactory_core import Sample, Section, Task, UsageError, hookimpl
@@ -102,7 +102,7 @@ def resolved(plugin: str) -> Resolve:
     """The configuration before any engine has seen it."""
 
     def resolved(*given: Any) -> RunConfig:
-        return resolve(Registry(), None, [f"plugin={plugin}", *given])
+        return resolve(Registry(), read(None, [f"plugin={plugin}", *given])).config
 
     return resolved
 
@@ -120,7 +120,7 @@ def test_what_the_user_asks_for_is_never_fitted(resolved: Resolve, tmp_path: Pat
     assert resolved("engine=verl", "train.schedule=linear", "train.muon_lr=0.1").train.muon_lr == 0.1
     file = tmp_path / "run.yaml"
     file.write_text("plugin: ./quiet.py\nengine: verl\ntrain: {schedule: linear}\n")
-    found = resolve(Registry(), file, [])
+    found = resolve(Registry(), read(file, [])).config
     assert (found.train.schedule, found.train.muon_lr) == ("linear", 0.0)
 
 
@@ -157,7 +157,7 @@ def test_a_dry_run_shows_the_configuration_and_the_engines_own(
     shown, _, own = capsys.readouterr().out.partition("\n# noted\n")
     (tmp_path / "shown.yaml").write_text(shown)
     assert load_yaml(tmp_path / "shown.yaml")["noted"] == {"pace": 1, "most_pages": 9, "own_keys": given}
-    config = resolve(Registry(), tmp_path / "shown.yaml", [])
+    config = resolve(Registry(), read(tmp_path / "shown.yaml", [])).config
     assert (config.engine, config.device, config.train.lr, config.task) == ("noted", "cpu", 2e-4, {"level": 3})
     assert own.splitlines() == ["own:", *given]
     assert not (tmp_path / "runs").exists()
@@ -279,7 +279,9 @@ def test_prepare_completes_what_the_machine_decides(plugin: str, monkeypatch: py
     monkeypatch.setattr(engine.shutil, "which", lambda name: None)  # no GPU
 
     def prepared(*given: str) -> RunConfig:
-        return engine.VerlEngine().prepare(resolve(Registry(), None, [f"plugin={plugin}", "engine=verl", *given]))
+        return engine.VerlEngine().prepare(
+            resolve(Registry(), read(None, [f"plugin={plugin}", "engine=verl", *given])).config
+        )
 
     config = prepared()
     verl = VerlConfig.of(config)

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.config.loading import dump_yaml, load_yaml, merge, parse_override
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.settings import Section, validate_section
+from rlfactory_core.settings import Section, dump_yaml, load_yaml, merge, parse_override, validate_section
 
 
 def resolve(*overrides: str | dict[str, Any]) -> RunConfig:

@@ -16,8 +16,8 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import prepare, resume, run
-from rlfactory_core.runner.resolving import check, find_parts, resolve_task
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.runner.making import make_tasks
+from rlfactory_core.runner.resolving import check, read, resolve
 
 PLUGIN = str(Path(__file__).parents[1] / "support" / "sections_plugin.py")
 BASE = [f"plugin={PLUGIN}", "engine=still", "train.steps=3"]
@@ -62,7 +62,7 @@ def test_a_worker_of_verl_reads_it_from_the_payload(tmp_path: Path) -> None:
     prepared = prepare(None, [*BASE, "plugins.greeting.word=hei"])
     made = Payload.make(prepared.config, prepared.registry.fingerprints(), tmp_path)
     config, registry = Payload.from_text(made.to_text()).load_plugins()
-    assert TaskParts.make(config, registry).task.run.sections["greeting"].word == "hei"
+    assert make_tasks(config, registry).only.task.run.sections["greeting"].word == "hei"
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Insta
 
 
 def checked(registry: Registry, *overrides: str) -> dict[str, object]:
-    return dict(check(find_parts(registry, *resolve_task(registry, None, [*BASE, *overrides]))).config.plugins)
+    return dict(check(resolve(registry, read(None, [*BASE, *overrides]))).config.plugins)
 
 
 def in_use(registry: Registry) -> set[str]:

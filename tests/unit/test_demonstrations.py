@@ -20,9 +20,9 @@ from rlfactory_core.errors import ModelError, PluginError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import EnvStart
 from rlfactory_core.rollout import ToolEnv
-from rlfactory_core.runner import resolve
+from rlfactory_core.runner import read, resolve
 from rlfactory_core.tasks.demonstrations import demonstrated_recipe, recipe_of
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.tasks.solving import DEFAULTS, tiny_defaults
 from rlfactory_core.tiny import answer_text, call
 
@@ -31,7 +31,7 @@ FILE = str(Path(__file__).parent.parent / "support" / "stock_task.py")
 
 def refusal(task: Task) -> str:
     with pytest.raises(PluginError) as refused:
-        recipe_of(task)
+        recipe_of(TaskSetup(task))
     return str(refused.value)
 
 
@@ -116,18 +116,18 @@ def test_episodes_come_from_the_cache_until_code_options_or_samples_change(
 ) -> None:
     monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
     monkeypatch.setattr(Counted, "opened", 0)
-    first, again = (recipe_of(Counted(), code="v1") for _ in range(2))
+    first, again = (recipe_of(TaskSetup(Counted()), code="v1") for _ in range(2))
     assert first is not None
     assert again is not None
     assert (first.fingerprint, first.tools) == (again.fingerprint, again.tools)
     assert (shown(first, 1), Counted.opened) == (shown(again, 1), 1)
-    recipe_of(Counted(), code="v2")
-    recipe_of(Counted(seed=1), code="v1")
-    recipe_of(Counted())  # nothing tells its code
+    recipe_of(TaskSetup(Counted()), code="v2")
+    recipe_of(TaskSetup(Counted(seed=1)), code="v1")
+    recipe_of(TaskSetup(Counted()))  # nothing tells its code
     assert Counted.opened == 4
     for file in (tmp_path / "demonstrations").glob("*/*.json"):
         file.write_text(file.read_text()[:-9])
-    recipe_of(Counted(), code="v1")
+    recipe_of(TaskSetup(Counted()), code="v1")
     assert Counted.opened == 5
 
 
@@ -227,7 +227,7 @@ def test_they_are_played_in_the_environment_of_the_run() -> None:
             return replace(start, messages=(Message("system", "Be rude."), *start.messages))
 
     task = Stock()
-    recipe = recipe_of(task, Rude)
+    recipe = recipe_of(TaskSetup(task, make_env=Rude))
     assert recipe is not None
     assert shown(recipe, 0, 1)[0][0].content == "Be rude."
 
@@ -258,11 +258,11 @@ def test_a_task_that_does_not_say_how_it_is_solved_has_no_model_and_the_refusal_
     class Silent(Stock):
         solve = Task.solve
 
-    assert recipe_of(Silent()) is None
+    assert recipe_of(TaskSetup(Silent())) is None
     registry = Registry()
-    parts = TaskParts.make(resolve(registry, None, [{"plugin": FILE}]), registry, Silent())
+    config = resolve(registry, read(None, [{"plugin": FILE}])).config
     with pytest.raises(ModelError, match=r"--model .* overriding Task\.solve"):
-        own_model.OwnModel.of(parts)
+        own_model.OwnModel.of(config, TaskSetup(Silent()), ())
 
 
 # --- defaults -------------------------------------------------------------------------------------------------------
@@ -276,9 +276,9 @@ def test_a_run_of_the_default_model_has_defaults_that_suit_it_below_the_tasks_ow
     firm = tiny_defaults(Firm())
     assert firm["rollout"] == {**DEFAULTS["rollout"], "max_turns": 3}
     assert firm["train"] == {**DEFAULTS["train"], "steps": 7}
-    config = resolve(Registry(), None, [{"plugin": FILE}])
+    config = resolve(Registry(), read(None, [{"plugin": FILE}])).config
     assert config.train.lr == DEFAULTS["train"]["lr"]
-    assert resolve(Registry(), None, [{"plugin": FILE, "model": "some/model"}]).train.lr == 1e-6
+    assert resolve(Registry(), read(None, [{"plugin": FILE, "model": "some/model"}])).config.train.lr == 1e-6
 
 
 def test_a_recipe_of_ones_own_keeps_the_defaults_of_training() -> None:
@@ -307,16 +307,16 @@ def test_a_chat_template_of_ones_own_is_what_the_demonstrations_are_written_in(
     tiny_model = pytest.importorskip(
         "rlfactory_core.engines.local.tiny.tiny_model", reason="needs rlfactory-core[local]"
     )
-    from rlfactory_core.chat.select import configured_format
     from rlfactory_core.engines.local.tiny.warmstart import Encoder
+    from rlfactory_core.runner.making import make_chat
 
     registry = Registry()
-    config = resolve(registry, None, [{"plugin": FILE}])
+    config = resolve(registry, read(None, [{"plugin": FILE}])).config
     recipe = made(Stock())
     assert recipe.tools is not None
     if tokens:
         recipe = replace(recipe, chat_template=chat_template(family), special_tokens=tokens)
-    chat = configured_format(config.chat, registry, tiny_model.recipe_tokenizer(recipe))
+    chat = make_chat(config.chat, registry)(tiny_model.recipe_tokenizer(recipe))
     assert chat.name == family
     (demonstration, *_) = shown(recipe, 0)
     asked, looks, found, ends = demonstration

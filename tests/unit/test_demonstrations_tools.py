@@ -15,7 +15,9 @@ from rlfactory_core import Message, Sample, Task
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tasks import solving
 from rlfactory_core.tasks.demonstrations import recipe_of
+from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.tiny import answer_text, call
+from rlfactory_core.tools.settings import ToolsConfig
 
 
 class Source:
@@ -77,7 +79,7 @@ def test_the_tools_of_servers_are_called_too(monkeypatch: pytest.MonkeyPatch) ->
         tools = ()
 
     monkeypatch.setattr(solving, "server_tools", lambda servers: Servers())
-    recipe = recipe_of(Bare(), code="v1", mcp={"mcpServers": {}})
+    recipe = recipe_of(TaskSetup(Bare(), tools=ToolsConfig(mcp={"mcpServers": {}})), code="v1")
     assert recipe is not None
     assert [each.name for each in recipe.tools or ()] == ["count"]
     assert shown(recipe, 0, 1)[0][1].tool_calls[0].name == "count"

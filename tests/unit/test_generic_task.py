@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from runs import Cli, write_lines
 
-from rlfactory_core.config.loading import load_yaml
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.runner import resolve
+from rlfactory_core.runner import read, resolve
+from rlfactory_core.runner.resolving import configured
+from rlfactory_core.settings import load_yaml
 from rlfactory_core.tasks.generic import SYSTEM
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.types import Message
 
 COLUMNS = {"prompt": "question", "answer": "answer"}
@@ -29,13 +30,12 @@ def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "train.jsonl"
 
 
-def parts(*given: Mapping[str, Any] | str) -> TaskParts:
-    registry = Registry()
-    return TaskParts.make(resolve(registry, None, given), registry)
+def setup(*given: Mapping[str, Any] | str) -> TaskSetup:
+    return resolve(Registry(), read(None, given)).tasks.only
 
 
 def test_the_user_s_rows_get_a_system_message_where_they_have_none(data: str) -> None:
-    first, second = parts({"data": {"train": data, "columns": COLUMNS}}).samples("train")
+    first, second = setup({"data": {"train": data, "columns": COLUMNS}}).samples("train")
     assert first.messages == (Message("system", SYSTEM), Message("user", "Who?"))
     assert (first.answer, second.answer) == ("Ann", ("x", "y"))
     assert second.messages == (Message("system", "Be brief."), Message("user", "Which?"))
@@ -44,7 +44,7 @@ def test_the_user_s_rows_get_a_system_message_where_they_have_none(data: str) ->
 
 @pytest.mark.parametrize(("given", "messages"), [("", 1), ("Be kind.", 2)])
 def test_the_system_message_is_an_option(data: str, given: str, messages: int) -> None:
-    found = parts({"data": {"train": data, "columns": COLUMNS}}, f"task.system={given}").samples("train")[0]
+    found = setup({"data": {"train": data, "columns": COLUMNS}}, f"task.system={given}").samples("train")[0]
     assert len(found.messages) == messages
     assert found.messages[0].content == given or messages == 1
 
@@ -58,19 +58,19 @@ def test_the_system_message_is_an_option(data: str, given: str, messages: int) -
     ],
 )
 def test_own_data_or_servers_stand_in_the_place_of_a_plugin(given: dict[str, Any], plugin: str) -> None:
-    assert resolve(Registry(), None, [given]).plugin == plugin
+    assert configured(Registry(), read(None, [given]))[0].plugin == plugin
 
 
 @pytest.mark.parametrize("given", [{}, {"model": "m"}, {"data": "train.jsonl"}, {"tools": {"retries": 1}}])
 def test_without_either_the_message_says_what_to_give(given: dict[str, Any]) -> None:
     with pytest.raises(UsageError, match=r"No plugin is named.*--plugin search.*--data train.jsonl --mcp mcp.json"):
-        resolve(Registry(), None, [given])
+        resolve(Registry(), read(None, [given]))
 
 
 def test_files_are_found_again_from_another_folder(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     given = {"data": {"train": data, "eval": "~/test.jsonl"}, "tools": {"mcp": "mcp.json"}}
-    saved = resolve(Registry(), None, [given]).model_dump(mode="json")
+    saved = configured(Registry(), read(None, [given]))[0].model_dump(mode="json")
     assert saved["data"]["train"] == str(tmp_path / data)
     assert saved["data"]["eval"] == str(tmp_path / "test.jsonl")
     assert saved["tools"]["mcp"] == str(tmp_path / "mcp.json")
@@ -157,4 +157,4 @@ def test_servers_that_cannot_be_started_are_refused_before_anything_is(
 def test_an_option_that_a_reward_does_not_have_is_refused_without_a_traceback(data: str) -> None:
     rewards = [{"name": "exact_match", "strict": True}]
     with pytest.raises(UsageError, match=r"'exact_match' cannot be made with the options strict.*options of its own"):
-        parts({"data": {"train": data, "columns": COLUMNS}, "rewards": rewards})
+        setup({"data": {"train": data, "columns": COLUMNS}, "rewards": rewards})

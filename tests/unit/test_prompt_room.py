@@ -12,7 +12,10 @@ from rlfactory_devkit.chat import ToyChatFormat
 
 from rlfactory_core.engines.positions import known_positions
 from rlfactory_core.errors import DataError
+from rlfactory_core.protocols import ChatFormat
+from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.tasks.room import ENOUGH, CheckedPrompts, check_prompts
+from rlfactory_core.tasks.setup import Tasks
 from rlfactory_core.types import Sample
 
 TASK = """
@@ -53,10 +56,16 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TaskBench]:
         yield bench
 
 
+def opened(bench: TaskBench, chat: ChatFormat) -> OpenTasks:
+    tasks = OpenTasks(Tasks({"": bench.setup}))
+    tasks.by_name[""] = bench.runtime.use_chat(chat)
+    return tasks
+
+
 def check(bench: TaskBench, sizes: list[int], known: int | None = None) -> tuple[CheckedPrompts, int]:
     chat = Counting()
     samples = [Sample(f"row-{index}", "x" * size, "y") for index, size in enumerate(sizes)]
-    return check_prompts(bench.runtime.with_chat(chat), samples, samples[:1], known), chat.rendered
+    return check_prompts(opened(bench, chat), samples, samples[:1], known), chat.rendered
 
 
 def test_those_without_room_are_left_out_by_name(bench: TaskBench) -> None:
@@ -125,6 +134,6 @@ def test_how_long_a_text_a_model_knows(config: dict[str, object], known: int | N
 
 def test_arguments_that_the_chat_template_hides_are_said_once(bench: TaskBench) -> None:
     chat = make_format("own_qwen3-coder")  # names a tool, and none of its arguments
-    checked = check_prompts(bench.runtime.with_chat(chat), [Sample("a", "?", "y")], [Sample("b", "?", "y")], None)
+    checked = check_prompts(opened(bench, chat), [Sample("a", "?", "y")], [Sample("b", "?", "y")], None)
     (note,) = checked.notes
     assert note.startswith("warning: The model's chat template does not show all of these arguments: look.where")

@@ -8,8 +8,8 @@ from rlfactory_verl.constraints import check_rules
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.runner import resolve
-from rlfactory_core.runner.resolving import find_parts, load_recipe
+from rlfactory_core.runner import read, resolve
+from rlfactory_core.runner.resolving import load_recipe, look_up
 
 pytest.importorskip("rlfactory_search")
 
@@ -22,7 +22,7 @@ MARKS = 10  # tokens of a chat template around a turn
 def config(request: pytest.FixtureRequest) -> RunConfig:
     """As `rlfactory run --recipe` has it, before the engine has looked at the machine."""
     registry = Registry()
-    return resolve(registry, None, [], load_recipe(request.param, registry))
+    return resolve(registry, read(None, [], load_recipe(request.param, registry))).config
 
 
 def test_there_are_recipes() -> None:
@@ -30,7 +30,7 @@ def test_there_are_recipes() -> None:
 
 
 def test_the_plugin_and_the_engine_take_it(config: RunConfig) -> None:
-    find_parts(Registry(), config)
+    look_up(config, Registry())
     assert config.engine == "verl"
     assert VerlConfig.of(config).gpus, "a recipe says for how many GPUs it is"
     check_rules(config)

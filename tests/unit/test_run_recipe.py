@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from rlfactory_core.cli.main import invoke
-from rlfactory_core.config.loading import load_yaml
+from rlfactory_core.settings import load_yaml
 
 PLUGIN = """
 from pathlib import Path

@@ -16,11 +16,11 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
-from rlfactory_core.runner import prepare, resolve, resume, run
+from rlfactory_core.runner import prepare, read, resolve, resume, run
 from rlfactory_core.settings import validate_section
-from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.tasks.runtime import TaskResources
+from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.tasks.scorers import ServedModel
+from rlfactory_core.tasks.setup import TaskSetup
 
 PLUGIN = """
 from rlfactory_core import Sample, Task, UsageError, hookimpl
@@ -175,7 +175,7 @@ def test_what_is_no_task_is_told_in_words(tmp_path: Path, body: str) -> None:
 def test_the_task_is_made_once(plugin: Path, tmp_path: Path) -> None:
     counted = "    def __init__(self, *given):\n        super().__init__(*given)\n        MADE.append(self)\n"
     text = PLUGIN.replace("class Quiet(Task):\n", f"MADE = []\n\n\nclass Quiet(Task):\n{counted}")
-    trains = 'return {"made": [len(MADE), MADE == [run.parts.task]], "plugin"'
+    trains = 'return {"made": [len(MADE), MADE == [run.tasks.only.task]], "plugin"'
     plugin.write_text(text.replace("SAMPLES", "()").replace('return {"plugin"', trains))
     summary = trained(plugin, tmp_path / "run", "rewards={length: 1}", "seed=3").read_summary()
     assert summary["made"] == [1, True]
@@ -185,7 +185,7 @@ def test_what_is_no_sample_is_named(plugin: Path) -> None:
     plugin.write_text(PLUGIN.replace("SAMPLES", '[("How long?", "x")]').replace("lambda: None", "object"))
     prepared = prepare(None, [f"plugin={plugin}", "engine=still", "rewards={exact_match: 1}"])
     with pytest.raises(PluginError, match=r"samples\('train'\) gave a tuple; expected rlfactory_core.Sample"):
-        prepared.parts.samples("train")
+        prepared.tasks.samples("train")
 
 
 @pytest.mark.parametrize(("steps", "further"), [(14, "Go on with: rlfactory run --resume {}"), (15, "Start it anew")])
@@ -205,31 +205,28 @@ def test_a_pool_is_refused_where_nobody_serves_one(plugin: Path, tmp_path: Path)
 
 
 def test_a_pool_is_served_before_its_scorers_open(plugin: Path) -> None:
-    def made() -> TaskParts:
-        registry = Registry()
-        config = resolve(registry, None, [f"plugin={plugin}", "rewards={asks: 1, length: 1}"])
-        return TaskParts.make(config, registry)
+    def made() -> TaskSetup:
+        return resolve(Registry(), read(None, [f"plugin={plugin}", "rewards={asks: 1, length: 1}"])).tasks.only
 
-    def opened(parts: TaskParts, **options: Any) -> bool:
-        resources = TaskResources(parts)
-        asyncio.run(resources.open(**options))
-        asyncio.run(resources.close())
-        return bool(parts.scorers.weighted["asks"][0].opened)
+    def opened(setup: TaskSetup, **options: Any) -> bool:
+        runtime = TaskRuntime(setup)
+        asyncio.run(runtime.open(**options))
+        asyncio.run(runtime.close())
+        return bool(setup.scorers.weighted["asks"][0].opened)
 
     assert made().scorers.pools == {"asks": PoolRequest("m", 2, 1)}
     with pytest.raises(UsageError, match="placement=pool"):
         opened(made())
     assert not opened(made(), pools_later=True)
-    parts = made()
-    assert opened(parts, served=ServedModel(("http://a/v1",), "m"))
-    assert parts.scorers.weighted["asks"][0].urls == ("http://a/v1",)
+    setup = made()
+    assert opened(setup, served=ServedModel(("http://a/v1",), "m"))
+    assert setup.scorers.weighted["asks"][0].urls == ("http://a/v1",)
 
 
 def test_a_scorers_own_deadline_holds_where_none_is_configured(plugin: Path) -> None:
     def deadlines(rewards: str) -> dict[str, float]:
-        registry = Registry()
-        config = resolve(registry, None, [f"plugin={plugin}", f"rewards={rewards}"])
-        return TaskParts.make(config, registry).scorers.layer._deadlines
+        tasks = resolve(Registry(), read(None, [f"plugin={plugin}", f"rewards={rewards}"])).tasks
+        return tasks.scorers.layer._deadlines
 
     assert deadlines("{patient: 1, length: 1}") == {"patient": 900.0, "length": 60.0}
     assert deadlines("[{name: patient, deadline_s: 5}]") == {"patient": 5.0}

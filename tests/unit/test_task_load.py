@@ -12,7 +12,7 @@ import pytest
 from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import DataError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.runner.making import make_tasks
 from rlfactory_core.tasks.settings import DataColumns
 from rlfactory_core.types import Sample
 
@@ -41,7 +41,7 @@ def samples(folder: Path, train: str, columns: DataColumns | None = None) -> Seq
     plugin.write_text(PLUGIN, encoding="utf-8")
     data = {"train": folder / train, "columns": columns or DataColumns()}
     config = RunConfig.model_validate({"plugin": str(plugin), "data": data})
-    return TaskParts.make(config, Registry()).samples("train")
+    return make_tasks(config, Registry()).samples("train")
 
 
 def test_a_task_s_own_layout_is_read_and_adapted(tmp_path: Path) -> None:

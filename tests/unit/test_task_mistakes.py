@@ -15,8 +15,8 @@ from rlfactory_core import Sample, Task
 from rlfactory_core.cli.main import invoke
 from rlfactory_core.errors import ConfigError, PluginError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.tasks import parts
-from rlfactory_core.tasks.parts import own_samples
+from rlfactory_core.tasks import setup
+from rlfactory_core.tasks.setup import own_samples
 
 HOOK = """
 
@@ -87,7 +87,7 @@ class Odd(Task):
 
 
 def test_a_split_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MOST_SAMPLES", 1000)
+    monkeypatch.setattr(setup, "MOST_SAMPLES", 1000)
     with (
         pytest.raises(PluginError, match=r"Wrong\.samples\('train'\) goes on after 1,000 samples; .* --data"),
         CheckContext(plugin(tmp_path, COUNTS)) as context,
@@ -96,7 +96,7 @@ def test_a_split_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_split_may_be_as_large_as_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parts, "MOST_SAMPLES", 3)
+    monkeypatch.setattr(setup, "MOST_SAMPLES", 3)
     task = Odd()
     task.given = itertools.islice(_forever(), 3)
     assert len(own_samples(task, "eval")) == 3

@@ -12,6 +12,7 @@ from stock_task import Stock
 
 from rlfactory_core.errors import ModelError
 from rlfactory_core.tasks.demonstrations import recipe_of
+from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
 
 pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
@@ -28,7 +29,7 @@ MISSED = "warning: the warm start has missed its target: 0.60 of 0.90 on the pro
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> TinyModelRecipe:
     monkeypatch.setenv("RLFACTORY_CACHE", str(tmp_path))
-    whole = recipe_of(Stock())
+    whole = recipe_of(TaskSetup(Stock()))
     assert whole is not None
     shown = whole.stages[0].demonstrate
     stages = (WarmStartStage(shown, 25, 1, target=0.9), WarmStartStage(shown, 1, 1))

@@ -12,9 +12,9 @@ import click
 
 from rlfactory_core.cli.options import REST, SETTINGS, nested, run_options, task_options
 from rlfactory_core.cli.output import echo
-from rlfactory_core.config.loading import load_yaml, merge
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.settings import load_yaml, merge
 
 if TYPE_CHECKING:
     from rlfactory_devkit import TaskBench
@@ -93,7 +93,7 @@ def _played_by_solve(
 
     given = TaskBench(plugin or NAME, overrides)
     with given.again(_template(given, model)) if model else given as bench:
-        if bench.resources.agents is None:
+        if bench.runtime.agents is None:
             raise UsageError("There is no agent to try: give --agent CMD, or --plugin of a task with an `agent`.")
         limit = bench.config.agent.deadline_s + 60.0
         played = bench.play(oracle(bench.task), bench.samples(limit=count), deadline_s=limit)
@@ -102,12 +102,12 @@ def _played_by_solve(
 
 def _template(bench: TaskBench, model: str) -> ChatFormat:
     """The chat format of a model; its tokenizer alone is loaded."""
-    from rlfactory_core.chat.select import configured_format
     from rlfactory_core.cli.options import needs_local
+    from rlfactory_core.runner.making import make_chat
 
     with needs_local():
         from rlfactory_core.engines.local.model.loading import load_tokenizer
-    return configured_format(bench.config.chat, bench.registry, load_tokenizer(model))
+    return make_chat(bench.config.chat, bench.registry)(load_tokenizer(model))
 
 
 def _lost(played: Sequence[StoredTrajectory]) -> str:
@@ -130,13 +130,13 @@ def _played_by_server(
     import tempfile
 
     from rlfactory_core.cli.ui.progress import make_progress
+    from rlfactory_core.runner.choice import ModelChoice
     from rlfactory_core.runner.evaluating import evaluate_run
-    from rlfactory_core.runner.subject import Named
 
     with tempfile.TemporaryDirectory(prefix="rlfactory-try-") as folder, make_progress(sys.stderr) as progress:
         few: dict[str, Any] = {"eval": {"limit": count, "sampled": False}, "out": f"{folder}/try"}
         given = [_held_out(each) if isinstance(each, Mapping) else each for each in overrides]
-        done = evaluate_run(Named(plugin, model, api), [*given, few], progress)
+        done = evaluate_run(ModelChoice(plugin, model, api), [*given, few], progress)
         return list(done.folder.read_trajectories("eval-after"))
 
 

@@ -16,8 +16,8 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, Tool, ToolManager
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rollout import TokenModel, ask_env, rollout
-from rlfactory_core.runner.resolving import find_parts, resolve_task
-from rlfactory_core.tasks.runtime import TaskResources, TaskRuntime
+from rlfactory_core.runner.resolving import read, resolve
+from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.types import FaultKind, Sample, Trajectory
 from rlfactory_core.utils.aio import gather_all
@@ -58,10 +58,9 @@ class TaskBench:
     ) -> None:
         self.plugin, self.overrides, self.chat = plugin, tuple(overrides), chat or ToyChatFormat()
         self.registry = Registry()
-        resolved = resolve_task(self.registry, None, [{"plugin": plugin}, *self.overrides])
-        self.parts = find_parts(self.registry, *resolved)
-        self.config = self.parts.config
-        self.resources = TaskResources(self.parts)
+        resolved = resolve(self.registry, read(None, [{"plugin": plugin}, *self.overrides]))
+        self.config, self.setup = resolved.config, resolved.tasks.only
+        self.closed = TaskRuntime(self.setup)
         self._runtime: TaskRuntime | None = None
         self._progress, self._deadline_s = progress, deadline_s
         self._loop: LoopThread | None = None
@@ -71,7 +70,7 @@ class TaskBench:
     def __enter__(self) -> Self:
         self._loop = LoopThread()
         try:
-            opening = self.resources.open(self._progress)
+            opening = self.closed.open(self._progress)
             self._runtime = self.run(opening, self._deadline_s, f"opening the task of '{self.plugin}'")
         except BaseException:
             with contextlib.suppress(Exception):  # the error of opening is the one to raise
@@ -92,13 +91,13 @@ class TaskBench:
         if loop is None:
             return
         try:
-            loop.run(self.resources.close(), deadline_s, "closing the task")
+            loop.run(self.closed.close(), deadline_s, "closing the task")
         finally:
             loop.close(min(10.0, deadline_s))
 
     @property
     def task(self) -> Task:
-        return self.parts.task
+        return self.setup.task
 
     @property
     def runtime(self) -> TaskRuntime:
@@ -137,7 +136,7 @@ class TaskBench:
     def rows(self, split: str) -> list[Sample]:
         """All samples of a split, made once."""
         if split not in self._rows:
-            self._rows[split] = self.parts.samples(split)
+            self._rows[split] = self.setup.samples(split)
         return self._rows[split]
 
     def play(
@@ -199,8 +198,8 @@ class TaskBench:
 
         limits = replace(episode.limits, max_turn_tokens=ROOM, max_tokens=ROOM)
         episode = replace(episode, make_env=make_env, limits=limits, attempt=attempt)
-        if self.resources.agents is not None:
-            played = await self.resources.agents.play(episode, PolicyModel(chat, sampler))
+        if self.runtime.agents is not None:
+            played = await self.runtime.agents.play(episode, PolicyModel(chat, sampler))
         else:
             played = await rollout(episode, TokenModel(chat, sampler))
         return await self.runtime.rewards.score_trajectory(played)
@@ -223,8 +222,7 @@ class TaskBench:
         """
         config = self.config.tools
         overrides = {tool.spec.name: {**config.overrides.get(tool.spec.name, {}), **limits} for tool in self.tools}
-        make = self.registry.find(config.manager, "tool_manager").factory
-        manager: ToolManager = make(
+        manager: ToolManager = self.setup.make_manager(
             [wrap(tool) for tool in self.tools], config.model_copy(update={"overrides": overrides})
         )
         return manager
@@ -245,7 +243,7 @@ class TaskBench:
     @property
     def reward_bounds(self) -> tuple[float, float]:
         """The lowest and the highest reward of a trajectory, as declared by the task or by its scorers."""
-        return self.parts.reward_bounds
+        return self.setup.reward_bounds
 
 
 def _unscored(trajectory: Trajectory) -> Trajectory:

@@ -17,8 +17,8 @@ from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.rollout import TokenModel
-from rlfactory_core.runner.resolving import find_parts, resolve_task
-from rlfactory_core.tasks.opening import open_task
+from rlfactory_core.runner import read, resolve
+from rlfactory_core.tasks.opening import open_tasks
 from rlfactory_core.types import Message, Sample, StopReason
 
 PLUGIN = '''
@@ -66,9 +66,9 @@ def converse(plugin: str, script: list[str], use: Callable[[Play[Any]], Awaitabl
 
     async def talk() -> None:
         registry = Registry()
-        parts = find_parts(registry, *resolve_task(registry, None, [{"plugin": plugin}]))
-        async with open_task(parts) as runtime:
-            play = Play(runtime, TokenModel(chat, sampler))
+        resolved = resolve(registry, read(None, [{"plugin": plugin}]))
+        async with open_tasks(resolved.tasks) as opened:
+            play = Play(opened.only, TokenModel(chat, sampler))
             try:
                 await use(play)
             finally:
@@ -79,7 +79,7 @@ def converse(plugin: str, script: list[str], use: Callable[[Play[Any]], Awaitabl
 
 
 def ann(play: Play[Any]) -> Sample:
-    return play.runtime.parts.samples("eval")[0]
+    return play.runtime.setup.samples("eval")[0]
 
 
 def test_the_model_says_a_turn_when_it_is_told_to(plugin: str) -> None:
@@ -156,7 +156,7 @@ def test_a_question_of_ones_own_is_not_scored_and_can_go_on(plugin: str) -> None
 
 def test_orders_that_make_no_sense_are_refused_in_words(plugin: str, tmp_path: Path) -> None:
     async def use(play: Play[Any]) -> None:
-        conversation = Conversation(play, "toy", play.runtime.parts.samples("eval"), PlayFiles())
+        conversation = Conversation(play, "toy", play.runtime.setup.samples("eval"), PlayFiles())
         await conversation.open()
         for order, problem in (
             ({"do": "bak"}, "There is no order 'bak'. Did you mean 'back'"),
@@ -175,7 +175,7 @@ def test_a_kept_conversation_goes_on_with_the_same_turns(plugin: str, tmp_path: 
     views = []
 
     async def first(play: Play[Any]) -> None:
-        conversation = Conversation(play, "toy", play.runtime.parts.samples("eval"), files)
+        conversation = Conversation(play, "toy", play.runtime.setup.samples("eval"), files)
         await conversation.open()
         await conversation.do({"do": "go"})
         await conversation.do({"do": "edit", "turn": 1, "text": CHANGED})
@@ -185,7 +185,7 @@ def test_a_kept_conversation_goes_on_with_the_same_turns(plugin: str, tmp_path: 
         views.append(conversation.view())
 
     async def second(play: Play[Any]) -> None:
-        conversation = Conversation(play, "toy", play.runtime.parts.samples("eval"), files)
+        conversation = Conversation(play, "toy", play.runtime.setup.samples("eval"), files)
         await conversation.open()
         views.append(conversation.view())
         await conversation.do({"do": "save"})
@@ -210,9 +210,9 @@ class Served(ServerModel):
 def test_a_served_model_is_talked_to_in_messages(plugin: str) -> None:
     async def talk() -> None:
         registry = Registry()
-        parts = find_parts(registry, *resolve_task(registry, None, [{"plugin": plugin}]))
-        async with open_task(parts) as runtime:
-            play = Play(runtime, Served(Message("assistant", WRONG), Message("assistant", RIGHT)))
+        resolved = resolve(registry, read(None, [{"plugin": plugin}]))
+        async with open_tasks(resolved.tasks) as opened:
+            play = Play(opened.only, Served(Message("assistant", WRONG), Message("assistant", RIGHT)))
             await play.begin(ann(play))
             await play.step(Draw())
             await play.edit(1, LOOK)

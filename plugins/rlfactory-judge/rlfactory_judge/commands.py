@@ -86,7 +86,7 @@ def ask(
 
 def reward_options(given: Mapping[str, Any], rest: Sequence[str]) -> JudgeOptions:
     """The reward's options from a command's own (those that are given) and from KEY=VALUE; raises `ConfigError`."""
-    from rlfactory_core.config.loading import merge, parse_override
+    from rlfactory_core.settings import merge, parse_override
     from rlfactory_judge.scoring.factory import read_options
 
     plain = {key: value for key, value in given.items() if value not in (None, ())}

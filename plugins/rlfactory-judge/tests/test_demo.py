@@ -36,8 +36,8 @@ from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.rewards import exact_match
-from rlfactory_core.runner import prepare, resolve, run
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.runner import prepare, read, resolve, run
+from rlfactory_core.runner.making import make_tasks
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import Turn
 
@@ -204,10 +204,10 @@ def test_the_last_words_of_a_server_are_shown(tiny: Path) -> None:
 
 
 def test_the_run_is_rewarded_by_the_judge_and_measured_by_the_truth() -> None:
-    config = resolve(Registry(), None, ["plugin=judge"])
-    parts = TaskParts.make(config, Registry())
-    assert isinstance(parts.task, JudgeHost)
-    assert parts.scorers.success == "exact_match"
+    config = resolve(Registry(), read(None, ["plugin=judge"])).config
+    setup = make_tasks(config, Registry()).only
+    assert isinstance(setup.task, JudgeHost)
+    assert setup.scorers.success == "exact_match"
     assert config.rewards is not None
     assert {reward.name: reward.weight for reward in config.rewards} == dict(JudgeDemo.rewards)
     saved = json.loads(config.model_dump_json())
@@ -279,6 +279,6 @@ def test_a_run_is_scored_over_http_and_leaves_no_server(tmp_path: Path, monkeypa
 def test_the_guard_knows_which_score_is_an_opinion_and_what_can_be_had() -> None:
     registry = Registry()
     registry.load("judge")
-    parts = TaskParts.make(RunConfig(plugin="judge"), registry)
-    assert parts.scorers.opinions == ("judge",)
-    assert parts.top_reward == pytest.approx(1.1)  # the truth has no weight
+    tasks = make_tasks(RunConfig(plugin="judge"), registry)
+    assert tasks.scorers.opinions == ("judge",)
+    assert tasks.top_reward == pytest.approx(1.1)  # the truth has no weight

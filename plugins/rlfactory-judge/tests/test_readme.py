@@ -14,8 +14,8 @@ from rlfactory_judge.rubrics.rubric import BUILT_IN, Rubric
 from rlfactory_judge.scoring.factory import make_judge
 from rlfactory_judge.trust.labels import read_labels
 
-from rlfactory_core.config.loading import load_yaml
 from rlfactory_core.rewards.settings import RewardConfig
+from rlfactory_core.settings import load_yaml
 
 README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 LABELS = "".join(f"{line.strip()}\n" for line in README.splitlines() if line.startswith('    {"prompt"'))

@@ -17,7 +17,7 @@ from rlfactory_core.context import RunContext
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import NeedsModelPool, PoolRequest
-from rlfactory_core.runner import resolve
+from rlfactory_core.runner import read, resolve
 from rlfactory_core.tasks.scorers import ScorerLifecycle
 from rlfactory_core.tasks.task import Task
 
@@ -151,15 +151,17 @@ def test_options_are_saved_so_that_they_hold_in_another_folder(tmp_path, monkeyp
     Path("mine.jinja").write_text("{% block user %}{{ answer }} {{ form.instruction }}{% endblock %}")
     config = resolve(
         Registry(),
-        None,
-        [
-            "plugin=judge",
-            (
-                "rewards=[{name: judge, weight: 2, url: 'http://a/v1', rubric: mine.jinja, labels: l.jsonl}, "
-                "{name: judge, label: steps, mode: process, rubric: steps}]"
-            ),
-        ],
-    )
+        read(
+            None,
+            [
+                "plugin=judge",
+                (
+                    "rewards=[{name: judge, weight: 2, url: 'http://a/v1', rubric: mine.jinja, labels: l.jsonl}, "
+                    "{name: judge, label: steps, mode: process, rubric: steps}]"
+                ),
+            ],
+        ),
+    ).config
 
     outcome, steps = config.rewards
     assert outcome.options == {

@@ -195,7 +195,7 @@ def test_the_calibration_that_a_run_keeps_is_shown(labels: Path, tmp_path: Path)
     folder.write_config({"plugin": "search"})
     registry = Registry()
     registry.load("judge")
-    sections = plugin_sections(registry)
+    sections = plugin_sections(registry.registered("report_section"))
     assert "Calibration" not in write_report(folder, sections).read_text(encoding="utf-8")
 
     check(honest(), JudgeOptions(labels=labels), folder.path)

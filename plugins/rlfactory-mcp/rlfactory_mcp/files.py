@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.config.loading import load_yaml
 from rlfactory_core.errors import ConfigError
+from rlfactory_core.settings import load_yaml
 
 
 def load(path: Path) -> Any:

@@ -16,7 +16,7 @@ from rlfactory_core import Sample
 from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import DataError, UsageError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.runner.making import make_tasks
 
 SPIDER = {
     "db_id": "shops",
@@ -56,7 +56,7 @@ def load(path: Path, db: Path | None, task: Mapping[str, Any] = {}, **columns: s
     """The training samples of ``rlfactory run --plugin nl2sql --db … --data …``."""
     data = {"train": path, "columns": columns}
     config = RunConfig(plugin="nl2sql", task={"db": db, **task}, data=data, rewards={"format": 1.0})  # type: ignore[arg-type]
-    return TaskParts.make(config, Registry()).samples("train")
+    return make_tasks(config, Registry()).samples("train")
 
 
 @pytest.mark.parametrize("name", ["train_spider.json", "train.jsonl"])

@@ -12,8 +12,8 @@ from configs import made_config
 from rlfactory_core import Message, Sample, StopReason, Trajectory
 from rlfactory_core.plugins.discovery import PluginEntry, discover
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.tasks.opening import open_task
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.runner.making import make_tasks
+from rlfactory_core.tasks.opening import open_tasks
 from rlfactory_core.types import Turn
 
 README = Path(__file__).parent.parent / "README.md"
@@ -29,8 +29,8 @@ def test_a_verifier_of_another_plugin_joins_a_run(shops: Path, tmp_path: Path, m
     config = made_config({"plugin": "nl2sql", "task": {"db": str(shops)}}, given)
 
     async def scored(*answers: str) -> list[Trajectory]:
-        async with open_task(TaskParts.make(config, registry)) as runtime:
-            return [await runtime.rewards.score_trajectory(trajectory(answer)) for answer in answers]
+        async with open_tasks(make_tasks(config, registry)) as tasks:
+            return [await tasks.only.rewards.score_trajectory(trajectory(answer)) for answer in answers]
 
     small, large, silent = asyncio.run(
         scored("<answer>SELECT id FROM city WHERE id < 3</answer>", "<answer>SELECT id FROM shop</answer>", "?")

@@ -72,15 +72,21 @@ def test_each_kind_of_answer_is_counted_before_and_after(shops: Path, tmp_path: 
     folder.write_config({"plugin": "nl2sql", "rewards": None})
     registry = Registry()
     registry.load("nl2sql")
-    assert "Queries" not in write_report(folder, plugin_sections(registry)).read_text(encoding="utf-8")
+    assert "Queries" not in write_report(folder, plugin_sections(registry.registered("report_section"))).read_text(
+        encoding="utf-8"
+    )
 
     folder.write_trajectories("eval-before", trajectories(shops, list(ANSWERS.values())), str)
-    before = table(write_report(folder, plugin_sections(registry)).read_text(encoding="utf-8"))
+    before = table(
+        write_report(folder, plugin_sections(registry.registered("report_section"))).read_text(encoding="utf-8")
+    )
     assert list(before) == list(ANSWERS)  # the order, too
     assert set(map(tuple, before.values())) == {("17% (1)", "-")}
 
     folder.write_trajectories("eval-after", trajectories(shops, [RIGHT, RIGHT, "", RIGHT]), str)
-    after = table(write_report(folder, plugin_sections(registry)).read_text(encoding="utf-8"))
+    after = table(
+        write_report(folder, plugin_sections(registry.registered("report_section"))).read_text(encoding="utf-8")
+    )
     assert after["right"] == ["17% (1)", "75% (3)"]
     assert after["no answer"] == ["17% (1)", "25% (1)"]
     assert after["other rows"] == ["17% (1)", "0% (0)"]

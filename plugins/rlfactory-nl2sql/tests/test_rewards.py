@@ -18,8 +18,8 @@ from rlfactory_core import Message, Sample, StopReason, Task, ToolResult, Trajec
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.rewards import RewardLayer
-from rlfactory_core.tasks.opening import open_task
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.runner.making import make_tasks
+from rlfactory_core.tasks.opening import open_tasks
 from rlfactory_core.tasks.scorers import TaskScorers
 from rlfactory_core.types import Turn
 
@@ -170,13 +170,15 @@ def test_a_lost_database_masks(shops: Path) -> None:
 )
 def test_options_come_from_yaml_and_from_the_command_line(shops: Path, given: Any) -> None:
     config = made_config({"plugin": "nl2sql", "task": {"db": str(shops)}}, given)
-    parts = TaskParts.make(config, Registry())
-    assert parts.scorers.success == "execution"
+    tasks = make_tasks(config, Registry())
+    assert tasks.success == "execution"
 
     async def run() -> Trajectory:
-        async with open_task(parts) as runtime:
+        async with open_tasks(tasks) as opened:
             twice = "SELECT name FROM shop WHERE city_id = 1 UNION ALL SELECT name FROM shop WHERE city_id = 1"
-            return await runtime.rewards.score_trajectory(answered(twice, "SELECT name FROM shop WHERE city_id = 1"))
+            return await opened.only.rewards.score_trajectory(
+                answered(twice, "SELECT name FROM shop WHERE city_id = 1")
+            )
 
     score = asyncio.run(run()).score
     assert score is not None
@@ -202,7 +204,7 @@ def test_options_come_from_yaml_and_from_the_command_line(shops: Path, given: An
 def test_a_wrong_option_is_refused_before_the_run(shops: Path, option: str, says: str) -> None:
     config = made_config({"plugin": "nl2sql", "task": {"db": str(shops)}}, f"rewards=[{{name: execution, {option}}}]")
     with pytest.raises(UsageError, match=says):
-        TaskParts.make(config, Registry())
+        make_tasks(config, Registry())
 
 
 # --- by reading the SQL ---------------------------------------------------------------------------------------------
@@ -245,7 +247,7 @@ def test_hostile_sql_scores_0_and_masks_nothing(shops: Path) -> None:
 
 def test_the_core_s_format_fits_answers_of_sql(shops: Path) -> None:
     config = made_config({"plugin": "nl2sql", "task": {"db": str(shops)}, "rewards": {"format": 1.0}})
-    layer = TaskParts.make(config, Registry()).scorers.layer
+    layer = make_tasks(config, Registry()).scorers.layer
 
     async def run(item: Trajectory) -> float:
         score = (await layer.score_trajectory(item)).score

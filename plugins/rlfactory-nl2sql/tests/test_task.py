@@ -15,15 +15,15 @@ from rlfactory_nl2sql.task import Nl2SqlTask
 
 from rlfactory_core import Message, Sample, ToolCall
 from rlfactory_core.clients import ServerModel
-from rlfactory_core.config.loading import dump_yaml
 from rlfactory_core.errors import BackendError, ConfigError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.reporting.metrics import group_metrics
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.runner import prepare
-from rlfactory_core.tasks.opening import open_task
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.runner.making import make_tasks
+from rlfactory_core.settings import dump_yaml
+from rlfactory_core.tasks.opening import open_tasks
 from rlfactory_core.types import Group
 
 Said = str | tuple[str, dict[str, Any]]  # a turn's text, or the tool that it calls with its arguments
@@ -48,8 +48,8 @@ def play(sample: Sample, *turns: Said, **given: Any) -> Group:
 
     async def run() -> Group:
         config = made_config({"plugin": "nl2sql", **given})
-        async with open_task(TaskParts.make(config, Registry())) as runtime:
-            return await runtime.play(sample, Scripted(*turns), attempts=1, temperature=0.0, seed=0, session="s")
+        async with open_tasks(make_tasks(config, Registry())) as tasks:
+            return await tasks.only.play(sample, Scripted(*turns), attempts=1, temperature=0.0, seed=0, session="s")
 
     return asyncio.run(run())
 
@@ -162,7 +162,7 @@ def test_a_server_that_does_not_answer_ends_the_run_before_it_begins(monkeypatch
     assert "secret" not in dump_yaml(config.model_dump(mode="json"))
 
     async def run() -> None:
-        async with open_task(TaskParts.make(config, Registry())):
+        async with open_tasks(make_tasks(config, Registry())):
             """It is refused."""
 
     with pytest.raises(BackendError, match="127") as refused:

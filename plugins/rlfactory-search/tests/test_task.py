@@ -19,7 +19,7 @@ from rlfactory_core import Sample, ToolContext
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.progress import NullProgress, StageState
-from rlfactory_core.runner import resolve
+from rlfactory_core.runner import read, resolve
 
 NAMES = Names.make(0)
 
@@ -116,7 +116,7 @@ def test_a_path_is_saved_so_that_a_resume_elsewhere_finds_it(
 ) -> None:
     corpus = write_corpus("Mira Tolvan works for Velk.")
     monkeypatch.chdir(corpus.parent)
-    config = resolve(Registry(), None, ["plugin=search", f"task.corpus={corpus.name}", "task.top_k=5"])
+    config = resolve(Registry(), read(None, ["plugin=search", f"task.corpus={corpus.name}", "task.top_k=5"])).config
     assert config.task == {"corpus": str(corpus), "top_k": 5}
 
 

@@ -25,7 +25,7 @@ class RolloutAgentLoop(AgentLoopBase):
         sampler = ServerSampler(self.server_manager, VerlConfig.of(shared.config).sample_deadline_s)
         attempt = int(kwargs["session_id"])
         request, trajectory = await shared.play(kwargs[FIELD], attempt, sampler)
-        chat = shared.chat
+        chat = shared.tasks.chat
         messages = request.sample.messages
         prompt = list(chat.initial_ids(messages, trajectory.tools)) if not trajectory.turns else []
         vision = vision_of(chat)

@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-from rlfactory_core.chat.select import configured_format
+from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.exports import CONFIG, Origin, complete
 from rlfactory_core.engines.resuming import newest_readable, none_yet
 from rlfactory_core.errors import CheckpointError
 from rlfactory_core.reporting.folder import replace_link, write_atomic
-from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_verl.vision import shows_images
 
 FOLDER = "verl"
@@ -45,7 +44,7 @@ def policy_folder(checkpoints: Path, step: int) -> Path:
     return checkpoints / FOLDER / f"global_step_{step}" / "actor" / "huggingface"
 
 
-def complete_policy(folder: Path, parts: TaskParts, model: str) -> None:
+def complete_policy(folder: Path, run: EngineRun, model: str) -> None:
     """Bring the files of the start model into the policy's folder, see `exports`.
 
     Args:
@@ -55,9 +54,8 @@ def complete_policy(folder: Path, parts: TaskParts, model: str) -> None:
 
     if not (folder / CONFIG).exists():  # another machine of the cluster has written it
         return
-    config = parts.config
-    images = shows_images(config.chat, config.model)
-    chat = configured_format(config.chat, parts.registry, load_tokenizer(str(folder)), images=images)
+    images = shows_images(run.config.chat, run.config.model)
+    chat = run.make_chat(load_tokenizer(str(folder)), images=images)
     complete(folder, Origin(model, tuple(chat.stop_token_ids)))
 
 

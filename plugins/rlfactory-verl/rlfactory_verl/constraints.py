@@ -7,9 +7,9 @@ from typing import Any
 
 from rlfactory_core.algo.prompts import UNIFORM
 from rlfactory_core.algo.settings import TrainConfig
-from rlfactory_core.config import RunConfig
-from rlfactory_core.config.loading import merge
+from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.errors import ConfigError
+from rlfactory_core.settings import merge
 from rlfactory_verl.config import VerlConfig
 
 GAE = "gae"
@@ -38,7 +38,7 @@ def adapt_defaults(defaults: Mapping[str, Any]) -> dict[str, Any]:
     return merge(defaults, {"train": {**train, "muon_lr": 0.0}}) if train else dict(defaults)
 
 
-def check_rules(config: RunConfig) -> None:
+def check_rules(config: EngineSettings) -> None:
     """Refuse what verl does not support.
 
     Raises:
@@ -49,7 +49,7 @@ def check_rules(config: RunConfig) -> None:
         raise ConfigError("\n".join(problems))
 
 
-def _not_in_verl(config: RunConfig) -> Iterator[str]:
+def _not_in_verl(config: EngineSettings) -> Iterator[str]:
     train = config.train
     local = "or train with --engine local"
     if train.loss == SAPO and train.aggregation != "trajectory":
@@ -88,7 +88,7 @@ def _estimator(name: str) -> Iterator[str]:
         )
 
 
-def _sizes(config: RunConfig) -> Iterator[str]:
+def _sizes(config: EngineSettings) -> Iterator[str]:
     train = config.train
     prompts, updates = train.prompts_per_step, train.updates_per_step
     if prompts % updates:
@@ -112,7 +112,7 @@ def _sizes(config: RunConfig) -> Iterator[str]:
         )
 
 
-def _machines(config: RunConfig) -> Iterator[str]:
+def _machines(config: EngineSettings) -> Iterator[str]:
     verl = VerlConfig.of(config)
     if verl.mode == "separate_async":
         if verl.gpus < 2:
@@ -138,6 +138,6 @@ def _machines(config: RunConfig) -> Iterator[str]:
             yield f"{text!r} is not an override of verl's configuration. Expected KEY=VALUE after `--`."
 
 
-def _training_gpus(config: RunConfig) -> int:
+def _training_gpus(config: EngineSettings) -> int:
     verl = VerlConfig.of(config)
     return (verl.gpus - verl.rollout_gpus if verl.mode == "separate_async" else verl.gpus) * verl.nodes

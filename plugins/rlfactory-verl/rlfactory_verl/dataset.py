@@ -12,8 +12,6 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from rlfactory_core.algo.evaluation import EvalPass
-from rlfactory_core.algo.mixing import prompt_sampler
-from rlfactory_core.tasks.opening import task_parts
 from rlfactory_core.types import Sample
 from rlfactory_core.utils.seeds import derive_seed
 from rlfactory_verl.rollout_request import FIELD, Position, RolloutRequest
@@ -27,14 +25,14 @@ class TaskDataset(Dataset[dict[str, Any]]):
 
     def __init__(self, data_files: Any, tokenizer: Any, processor: Any, config: Any, max_samples: int = -1) -> None:
         payload = Payload.from_text(str(config[FIELD]))
-        self.config, registry = payload.load_plugins()
-        parts = task_parts(self.config, registry)
+        run = payload.run()
+        self.config, tasks = run.config, run.tasks
         self.training = data_files == TRAIN
-        samples = parts.samples("train") if self.training else parts.held_out(required=False)
+        samples = tasks.samples("train") if self.training else tasks.held_out(required=False)
         left_out = frozenset(payload.left_out.get(TRAIN if self.training else EVAL, ()))
         self.samples: Sequence[Sample] = [sample for sample in samples if sample.id not in left_out]
         if self.training:
-            self.prompts = prompt_sampler(self.config, registry, self.samples)
+            self.prompts = run.make_prompts(self.samples)
         self._step: tuple[int, list[int]] = (0, [])  # a step and its samples
         self.passes: Sequence[EvalPass] = (EvalPass(EVAL),)  # of the next evaluation
 

@@ -16,11 +16,10 @@ from typing import Any, TypeVar, cast
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.memory import MemoryPhase, ModelSize
+from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.errors import MissingExtraError, ModelError, UsageError
 from rlfactory_core.plugins.loading import is_file
-from rlfactory_core.tasks.agents import has_agent
-from rlfactory_core.tasks.opening import task_parts
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.setup import Tasks
 from rlfactory_core.utils.cpu import compute_threads
 from rlfactory_verl.checkpoints import newest_whole
 from rlfactory_verl.compose import compose, explain
@@ -105,14 +104,13 @@ class VerlEngine:
         return memory(config, size, limit)
 
     @_quietly
-    def explain(self, config: RunConfig, registry: Any) -> str:
+    def explain(self, config: RunConfig, tasks: Tasks) -> str:
         """verl's whole configuration, and our key for each changed value; starts nothing."""
         os.environ.update(self._environment(config))
-        parts = task_parts(config, registry)
         model = config.model or "the plugin's own tiny model"
         place = Place(model, config.out or Path("runs/TIME-PLUGIN"), "SYNC")
-        held_out = len(parts.held_out(required=False))
-        pool = Pool.of(parts.scorers.pools, config)
+        held_out = len(tasks.held_out(required=False))
+        pool = Pool.of(tasks.pools, config)
         overrides = compile_overrides(config, place, held_out=held_out, pool=pool, flash=_has_flash())
         return explain(compose(overrides, with_model=False), overrides)
 
@@ -120,21 +118,21 @@ class VerlEngine:
     def _run(self, run: EngineRun, resume_step: int | None, *, only_evaluate: bool = False) -> dict[str, Any]:
         from omegaconf import open_dict
 
-        config, parts = run.config, run.parts
+        config, tasks = run.config, run.tasks
         environment = self._environment(config)
         os.environ.update(environment)  # before verl is imported
-        _check_scorers(parts)
-        _check_estimator(parts)
-        pool = Pool.of(parts.scorers.pools, config)
+        _check_scorers(tasks)
+        _check_estimator(config.train.advantage, tasks)
+        pool = Pool.of(tasks.pools, config)
         _check_machine(config, pool)
-        train = [] if only_evaluate else parts.samples("train")
-        held_out = parts.held_out(required=only_evaluate)
+        train = [] if only_evaluate else tasks.samples("train")
+        held_out = tasks.held_out(required=only_evaluate)
         from rlfactory_verl.cluster.launch import Job, run_job
         from rlfactory_verl.prebuilt_model import prebuilt_model
         from rlfactory_verl.prompts import checked_prompts
 
         model = config.model or str(prebuilt_model(run))
-        check_images(config.chat, model, run.registry)
+        check_images(config.chat, model, run.make_chat)
         if config.device == "cpu":
             for each in (model, pool.model) if pool else (model,):
                 _check_head_size(Path(each))
@@ -151,12 +149,12 @@ class VerlEngine:
             only_evaluate=only_evaluate,
         )
         composed = compose(overrides)
-        payload = Payload.make(config, run.registry.fingerprints(), run.folder.path, prompts.left_out)
+        payload = Payload.make(_whole(run), run.fingerprints, run.folder.path, prompts.left_out)
         with open_dict(composed):
             composed.data[FIELD] = payload.to_text()
         return run_job(Job(composed, payload, environment, resume_step, (sync,) if sync else (), pool), run)
 
-    def _environment(self, config: RunConfig) -> dict[str, str]:
+    def _environment(self, config: EngineSettings) -> dict[str, str]:
         common = {"VERL_LOGGING_LEVEL": "WARN"}  # also avoids a logging bug of verl 0.9.1 in separate_async
         if config.device != "cpu":
             return common
@@ -210,8 +208,14 @@ def _has_flash() -> bool:
     return find_spec("flash_attn") is not None
 
 
-def _check_scorers(parts: TaskParts) -> None:
-    groups = parts.scorers.layer.group_scorers
+def _whole(run: EngineRun) -> RunConfig:
+    """The whole configuration, from which other processes make the run again."""
+    assert isinstance(run.config, RunConfig)
+    return run.config
+
+
+def _check_scorers(tasks: Tasks) -> None:
+    groups = tasks.scorers.layer.group_scorers
     if groups:
         raise UsageError(
             f"The reward {groups[0]!r} compares the attempts of a group, and verl scores each attempt when it ends. "
@@ -219,12 +223,9 @@ def _check_scorers(parts: TaskParts) -> None:
         )
 
 
-def _check_estimator(parts: TaskParts) -> None:
+def _check_estimator(advantage: str, tasks: Tasks) -> None:
     """Refuse several rows with an estimator that would count each row of a trajectory as an attempt."""
-    advantage = parts.config.train.advantage
-    rows = any(
-        has_agent(each.task, each.config.agent) or each.config.rollout.context != "keep" for each in parts.each()
-    )
+    rows = any(each.has_agent or each.rollout.context != "keep" for each in tasks.by_name.values())
     if rows and ESTIMATORS.get(advantage, advantage) != "grpo":
         raise UsageError(
             f"train.advantage={advantage}: an attempt of an agent, or with rollout.context, has several sequences. "
@@ -232,7 +233,7 @@ def _check_estimator(parts: TaskParts) -> None:
         )
 
 
-def _check_machine(config: RunConfig, pool: Pool | None) -> None:
+def _check_machine(config: EngineSettings, pool: Pool | None) -> None:
     """Check this machine's GPUs; on a cluster `check_nodes` does so."""
     if config.device != "cpu" and VerlConfig.of(config).only_this_machine:
         check_gpus(config, pool, _count_gpus(config.device), "This machine")

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 
 import torch
 
-from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.memory import MemoryPart, MemoryPhase, ModelSize, activations, keys_and_values
+from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_verl.config import VerlConfig
 
 _LIBRARIES = 2**31  # bytes that CUDA, NCCL, torch and vLLM's graphs themselves take
 
 
-def memory(config: RunConfig, size: ModelSize, limit: int | None = None) -> Sequence[MemoryPhase]:
+def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) -> Sequence[MemoryPhase]:
     """Training and sampling on the GPU that has to do most."""
     verl, total = VerlConfig.of(config), limit or _gpu_memory()
     here = verl.gpus or max(1, torch.cuda.device_count())
@@ -43,7 +43,7 @@ def memory(config: RunConfig, size: ModelSize, limit: int | None = None) -> Sequ
     return phases
 
 
-def _held(config: RunConfig, size: ModelSize, gpus: int) -> Sequence[MemoryPart]:
+def _held(config: EngineSettings, size: ModelSize, gpus: int) -> Sequence[MemoryPart]:
     """What stays on a GPU during the whole run, unless it is offloaded while sampling."""
     parts = [
         MemoryPart("weights", 4 * size.parameters // gpus, f"{size.parameters:,} parameters x 4 bytes / {gpus} GPUs"),

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from rlfactory_core.errors import DataError, RlfactoryError, UsageError
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.tasks.opening import task_parts, task_resources
-from rlfactory_core.tasks.runtime import TaskResources
+from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.tasks.scorers import ServedModel
 from rlfactory_verl.config import VerlConfig
 from rlfactory_verl.pool import Pool, check_gpus
@@ -88,26 +87,22 @@ def report(payload: Payload, shared_file: str) -> NodeReport:
             "share: choose one with --out."
         )
     try:
-        config, registry = payload.load_plugins()
-        resources = task_resources(task_parts(config, registry), payload.folder)
-        asyncio.run(open_and_close(resources))
+        asyncio.run(open_and_close(OpenTasks(payload.run().tasks, payload.folder)))
     except Exception as error:  # noqa: BLE001 - any error of a task's own resources belongs into the report
         problems.append(f"{error}" if isinstance(error, RlfactoryError) else f"{type(error).__name__}: {error}")
     return NodeReport(platform.node(), {name: _version(name) for name in COMPARED}, tuple(problems))
 
 
-async def open_and_close(
-    resources: TaskResources, progress: Progress | None = None, served: ServedModel | None = None
-) -> None:
-    """Open the resources, check the samples and close them again; raises what the task or its scorers raise."""
+async def open_and_close(tasks: OpenTasks, progress: Progress | None = None, served: ServedModel | None = None) -> None:
+    """Open the tasks, check the samples and close the tasks again; raises what a task or its scorers raise."""
     try:
-        runtime = await resources.open(progress, served=served, pools_later=True)
-        samples = resources.parts.held_out(required=False)
+        await tasks.open(progress, served=served, pools_later=True)
+        samples = tasks.tasks.held_out(required=False)
         with suppress(DataError):  # an evaluation needs no training samples; before a training they are loaded already
-            samples += resources.parts.samples("train")
-        runtime.check(samples)
+            samples += tasks.tasks.samples("train")
+        tasks.check(samples)
     finally:
-        await resources.close()
+        await tasks.close()
 
 
 def _version(name: str) -> str:

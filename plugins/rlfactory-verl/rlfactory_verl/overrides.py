@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_verl.checkpoints import FOLDER
 from rlfactory_verl.config import VerlConfig
 from rlfactory_verl.constraints import ESTIMATORS, GAE, LOSSES
@@ -57,7 +57,7 @@ class Place:
 
 
 def compile_overrides(
-    config: RunConfig,
+    config: EngineSettings,
     place: Place,
     *,
     held_out: int,
@@ -120,7 +120,7 @@ def _kernels(flash: bool) -> Iterator[Item]:
             yield f"{part}.model.use_remove_padding", False, NO_FLASH
 
 
-def _model(config: RunConfig, place: Place) -> Iterator[Item]:
+def _model(config: EngineSettings, place: Place) -> Iterator[Item]:
     source, offload = "model", VerlConfig.of(config).offload
     yield "actor_rollout_ref.model.path", place.model, source
     if shows_images(config.chat, config.model):
@@ -160,7 +160,7 @@ def _model(config: RunConfig, place: Place) -> Iterator[Item]:
         yield "critic.fsdp.optimizer_offload", offload, "verl.offload"
 
 
-def _fsdp(place: str, config: RunConfig) -> Iterator[Item]:
+def _fsdp(place: str, config: EngineSettings) -> Iterator[Item]:
     """Weights are stored in 32 bits (verl's default); ``dtype`` is the type of the computation."""
     if config.dtype == "float32":
         for part in ("param", "reduce", "buffer"):
@@ -168,7 +168,7 @@ def _fsdp(place: str, config: RunConfig) -> Iterator[Item]:
     yield f"{place}.param_offload", VerlConfig.of(config).offload, "verl.offload"
 
 
-def _data(config: RunConfig) -> Iterator[Item]:
+def _data(config: EngineSettings) -> Iterator[Item]:
     yield "data.custom_cls.path", "pkg://rlfactory_verl.dataset", ENGINE
     yield "data.custom_cls.name", "TaskDataset", ENGINE
     yield "data.train_files", "train", "data.train"
@@ -182,7 +182,7 @@ def _data(config: RunConfig) -> Iterator[Item]:
     yield "data.dataloader_num_workers", 0, ENGINE  # samples are made in memory, not read from disk
 
 
-def _actor(config: RunConfig) -> Iterator[Item]:
+def _actor(config: EngineSettings) -> Iterator[Item]:
     train, actor = config.train, "actor_rollout_ref.actor"
     yield f"{actor}.ppo_mini_batch_size", train.prompts_per_step // train.updates_per_step, "train.updates_per_step"
     yield f"{actor}.use_dynamic_bsz", True, "train.microbatch_tokens"
@@ -207,7 +207,7 @@ def _actor(config: RunConfig) -> Iterator[Item]:
     yield f"{actor}.checkpoint.save_contents", ["model", "optimizer", "extra", "hf_model"], ENGINE
 
 
-def _algorithm(config: RunConfig) -> Iterator[Item]:
+def _algorithm(config: EngineSettings) -> Iterator[Item]:
     train = config.train
     yield "algorithm.adv_estimator", ESTIMATORS.get(train.advantage, train.advantage), "train.advantage"
     yield "algorithm.norm_adv_by_std_in_grpo", train.advantage != "dr_grpo", "train.advantage"
@@ -227,7 +227,7 @@ def _algorithm(config: RunConfig) -> Iterator[Item]:
         yield "critic.data_loader_seed", config.seed, "seed"
 
 
-def _rollout(config: RunConfig) -> Iterator[Item]:
+def _rollout(config: EngineSettings) -> Iterator[Item]:
     limits, rollout = config.rollout, "actor_rollout_ref.rollout"
     yield f"{rollout}.name", "vllm", ENGINE
     yield f"{rollout}.n", config.train.group_size, "train.group_size"
@@ -243,7 +243,7 @@ def _rollout(config: RunConfig) -> Iterator[Item]:
     yield f"{rollout}.agent.num_workers", VerlConfig.of(config).agent_workers, "verl.agent_workers"
 
 
-def _machines(config: RunConfig) -> Iterator[Item]:
+def _machines(config: EngineSettings) -> Iterator[Item]:
     verl, rollout = VerlConfig.of(config), "actor_rollout_ref.rollout"
     separate = verl.mode == "separate_async"
     training = verl.gpus - verl.rollout_gpus if separate else verl.gpus
@@ -267,7 +267,7 @@ def _machines(config: RunConfig) -> Iterator[Item]:
         yield f"{rollout}.gpu_memory_utilization", verl.memory_share, "verl.memory_share"
 
 
-def _trainer(config: RunConfig, place: Place, held_out: int, resume: bool, only_evaluate: bool) -> Iterator[Item]:
+def _trainer(config: EngineSettings, place: Place, held_out: int, resume: bool, only_evaluate: bool) -> Iterator[Item]:
     steps = config.train.steps
     yield "trainer.total_training_steps", steps, "train.steps"
     yield "trainer.total_epochs", 1_000_000, ENGINE  # only the number of steps ends a run

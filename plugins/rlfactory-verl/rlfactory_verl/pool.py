@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.tasks.scorers import ServedModel
@@ -41,7 +41,7 @@ class Pool:
     tensor_parallel: int = 1
 
     @classmethod
-    def of(cls, wanted: Mapping[str, PoolRequest], config: RunConfig) -> Pool | None:
+    def of(cls, wanted: Mapping[str, PoolRequest], config: EngineSettings) -> Pool | None:
         """The one pool of all rewards that request one; None if none does.
 
         Raises:
@@ -72,7 +72,7 @@ class Pool:
         """The keys of our configuration that request it."""
         return ", ".join(f"rewards.{name}" for name in self.rewards)
 
-    def _problems(self, config: RunConfig) -> Iterator[str]:
+    def _problems(self, config: EngineSettings) -> Iterator[str]:
         gpus, span, nodes = self.gpus, self.tensor_parallel, VerlConfig.of(config).nodes
         if config.device == "cpu" and span > 1:
             yield f"{self.source}: tensor_parallel={span}, but on the CPU a server is one process. Use 1."
@@ -85,7 +85,7 @@ class Pool:
         if path.is_absolute() and not (path / "config.json").is_file():
             yield f"{self.source}: {path} is no model's folder (it has no config.json). Give a folder, or a hub id."
 
-    def overrides(self, config: RunConfig) -> Iterator[tuple[str, Any, str]]:
+    def overrides(self, config: EngineSettings) -> Iterator[tuple[str, Any, str]]:
         """verl's keys, their values, and our key."""
         place, source = "reward.reward_model", self.source
         yield f"{place}.enable", True, source
@@ -128,7 +128,7 @@ class Served(ServedModel):
         return cls(tuple(data["urls"]), data["model"])
 
 
-def check_gpus(config: RunConfig, pool: Pool | None, found: int, where: str) -> None:
+def check_gpus(config: EngineSettings, pool: Pool | None, found: int, where: str) -> None:
     """Refuse a run that needs more GPUs than there are.
 
     Args:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rlfactory_core.engines.base import EngineRun
@@ -17,16 +18,20 @@ def prebuilt_model(run: EngineRun) -> Path:
     Raises:
         ModelError: the task has no model of its own.
     """
-    train = run.config.train.model_copy(update={"workers": min(MOST_WORKERS, usable_cores())})
-    config = run.config.model_copy(update={"train": train})
-    run = EngineRun(config, run.registry, run.folder, run.progress, made=run.parts)
-    folder = OwnModel.of(run.parts).folder(train.workers)
+    workers = min(MOST_WORKERS, usable_cores())
+    train = run.config.train.model_copy(update={"workers": workers})
+    run = replace(run, config=run.config.model_copy(update={"train": train}))
+    folder = _own_model(run).folder(workers)
     if cached_model(folder, run.progress) is not None:
         return folder
-    with worker_processes(_build_program, run) as workers:
-        _build_program(run, workers)
+    with worker_processes(_build_program, run) as together:
+        _build_program(run, together)
     return folder
 
 
 def _build_program(run: EngineRun, workers: Workers) -> None:
-    OwnModel.of(run.parts).build(workers, run.progress)
+    _own_model(run).build(workers, run.progress)
+
+
+def _own_model(run: EngineRun) -> OwnModel:
+    return OwnModel.of(run.config, run.tasks.only, run.fingerprints, run.make_chat)

@@ -10,7 +10,7 @@ from typing import Any
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.local.model.loading import load_tokenizer, quiet_transformers
 from rlfactory_core.engines.positions import known_positions
-from rlfactory_core.tasks.opening import task_resources
+from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.tasks.room import CheckedPrompts, check_prompts
 from rlfactory_core.types import Sample
 from rlfactory_verl.vision import shows_images
@@ -30,15 +30,15 @@ def checked_prompts(run: EngineRun, model: str, train: Sequence[Sample], held_ou
 
 
 async def _check(run: EngineRun, model: str, train: Sequence[Sample], held_out: Sequence[Sample]) -> CheckedPrompts:
-    resources = task_resources(run.parts, str(run.folder.path.resolve()))
+    tasks = OpenTasks(run.tasks, str(run.folder.path.resolve()))
     try:
-        runtime = await resources.open(run.progress, pools_later=True)
-        runtime.check([*train, *held_out])
+        await tasks.open(run.progress, pools_later=True)
+        tasks.check([*train, *held_out])
         images = shows_images(run.config.chat, model)
-        runtime = runtime.with_tokenizer(load_tokenizer(model), images=images)
-        return check_prompts(runtime, train, held_out, known_positions(_config(model)))
+        tasks.use_chat(run.make_chat(load_tokenizer(model), images=images))
+        return check_prompts(tasks, train, held_out, known_positions(_config(model)))
     finally:
-        await resources.close()
+        await tasks.close()
 
 
 def _config(model: str) -> Any:

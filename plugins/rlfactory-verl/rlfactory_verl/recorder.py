@@ -8,8 +8,8 @@ from typing import Any
 
 from rlfactory_core.algo.evaluation import EvalPass, summarise
 from rlfactory_core.algo.until import Ended
-from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.recorder import Recorder, run_facts
+from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import MetricsLogger
 from rlfactory_core.reporting.metrics import eval_metrics
@@ -105,7 +105,7 @@ class RowRecorder(Recorder):
         return RecorderState(step, totals, metrics, self.until)
 
 
-def verl_facts(config: RunConfig) -> dict[str, Any]:
+def verl_facts(config: EngineSettings) -> dict[str, Any]:
     """The part of ``summary.json`` that follows from the configuration."""
     verl = VerlConfig.of(config)
     return {**run_facts(config), "mode": verl.mode, "gpus": verl.gpus * verl.nodes}

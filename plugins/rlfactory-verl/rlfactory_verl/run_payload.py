@@ -15,9 +15,11 @@ from pathlib import Path
 
 from rlfactory_core.cache import cache_root
 from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.runner.resolving import engine_run
 from rlfactory_core.settings import validate_section
 
 
@@ -68,6 +70,10 @@ class Payload:
         prints = tuple(Fingerprint(**item) for item in data["fingerprints"])
         config = validate_section(RunConfig, data["config"])
         return cls(config, prints, data["folder"], data["sources"], data["left_out"])
+
+    def run(self) -> EngineRun:
+        """The run in a worker; raises as `load_plugins`."""
+        return engine_run(*self.load_plugins(), Path(self.folder))
 
     def load_plugins(self) -> tuple[RunConfig, Registry]:
         """Load the plugins in a worker; returns the configuration for this machine, and the plugins.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -15,11 +14,11 @@ from verl.trainer.ppo.v1 import AgentLoopManagerTQ
 from verl.utils.logging_utils import configure_verl_logging
 
 from rlfactory_core.algo.until import Ended
-from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.tasks.opening import task_parts, task_resources
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.opening import OpenTasks
+from rlfactory_core.tasks.setup import Tasks
 from rlfactory_verl.checkpoints import read_state
 from rlfactory_verl.events import EVENTS, EventProgress, StopFile
 from rlfactory_verl.nodes import open_and_close
@@ -43,27 +42,26 @@ class TaskRunner:
         """
         configure_verl_logging()
         payload = Payload.from_text(str(config.data[FIELD]))
-        run, registry = payload.load_plugins()
-        parts = task_parts(run, registry)
-        folder = RunFolder(Path(payload.folder))
-        loggers = open_loggers(run.loggers, folder, run.model_dump(mode="json"), resume_step)
+        run = payload.run()
+        tasks, folder = run.tasks, run.folder
+        loggers = open_loggers(run.config.loggers, folder, run.config.model_dump(mode="json"), resume_step)
         earlier = None if resume_step is None else read_state(folder.checkpoints, resume_step)
         progress = EventProgress(folder.path / EVENTS)
-        scorers = parts.scorers
+        scorers = tasks.scorers
         recorder = RowRecorder(
             folder,
             loggers,
             progress,
-            scorers.success,
+            tasks.success,
             earlier,
             scorers.weights,
             scorers.opinions,
-            parts.top_reward,
-            facts=verl_facts(run),
+            tasks.top_reward,
+            facts=verl_facts(run.config),
         )
         recorder.left_out = payload.left_out
         try:
-            trainer = self._train(config, parts, recorder)
+            trainer = self._train(config, run, recorder)
         finally:
             loggers.close()
         if config.trainer.val_only:
@@ -71,7 +69,7 @@ class TaskRunner:
         steps = trainer.total_training_steps
         return recorder.summary(steps, trainer.ended or Ended("steps", f"did all {steps} steps"))
 
-    def _train(self, config: Any, parts: TaskParts, recorder: RowRecorder) -> Any:
+    def _train(self, config: Any, run: EngineRun, recorder: RowRecorder) -> Any:
         config.transfer_queue.enable = True
         OmegaConf.resolve(config)
         trainer = None
@@ -80,12 +78,12 @@ class TaskRunner:
         stop = StopFile(recorder.folder.path)
         try:
             recorder.progress.stage("start the trainer and vLLM")
-            trainer = watched(config.trainer.v1.trainer_mode)(config, parts, recorder, stop)
+            trainer = watched(config.trainer.v1.trainer_mode)(config, run, recorder, stop)
             trainer.init()
             served = Served.by(trainer)
             if served is not None:
-                recorder.progress.stage(f"check the model of {', '.join(parts.scorers.pools)}")
-                _use_pool(served, config, parts, recorder.progress)
+                recorder.progress.stage(f"check the model of {', '.join(run.tasks.pools)}")
+                _use_pool(served, config, run.tasks, recorder.progress)
             loops = AgentLoopManagerTQ.create(
                 config=config,
                 llm_client=trainer.get_llm_client(),
@@ -105,7 +103,7 @@ class TaskRunner:
         return trainer
 
 
-def _use_pool(served: Served, config: Any, parts: TaskParts, progress: Progress) -> None:
+def _use_pool(served: Served, config: Any, tasks: Tasks, progress: Progress) -> None:
     """Pass the pool's addresses to every agent loop, through verl's configuration.
 
     The check of the machines could not open the scorers that use the pool; they are opened here, before anything is
@@ -113,7 +111,7 @@ def _use_pool(served: Served, config: Any, parts: TaskParts, progress: Progress)
     """
     with open_dict(config):
         config.data[POOL_FIELD] = served.to_text()
-    asyncio.run(open_and_close(task_resources(parts), progress, served))
+    asyncio.run(open_and_close(OpenTasks(tasks), progress, served))
 
 
 def _end_servers(trainer: Any) -> None:

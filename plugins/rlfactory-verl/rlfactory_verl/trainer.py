@@ -11,8 +11,8 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from rlfactory_core.algo.evaluation import EvalPass
 from rlfactory_core.algo.guard import STOPPED_BY
 from rlfactory_core.algo.until import Ended, Until
+from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.recorder import evaluation_passes
-from rlfactory_core.tasks.parts import TaskParts
 from rlfactory_verl.adapters import merge_adapters
 from rlfactory_verl.aggregation import weigh_trajectories
 from rlfactory_verl.anchor import BEFORE_UPDATE, OLD, anchor_to_sampler
@@ -37,15 +37,15 @@ class Watching(PPOTrainer):
     """Mixed into the trainer of a mode (verl 0.9): overrides documented hooks, and calls each of them.
 
     Args:
-        parts: the run's task, which is not opened here.
+        run: its tasks are not opened here.
         recorder: writes the run's folder.
         stop: a requested stop takes effect after the step under way, which is saved.
     """
 
-    def __init__(self, config: Any, parts: TaskParts, recorder: RowRecorder, stop: StopFile) -> None:
+    def __init__(self, config: Any, run: EngineRun, recorder: RowRecorder, stop: StopFile) -> None:
         super().__init__(config)
         self.recorder, self.stop = recorder, stop
-        self._parts, self._run = parts, parts.config
+        self._engine_run, self._run = run, run.config
         self._saved = -1
         train = self._run.train
         self._until = Until(train.until, train.patience, recorder.success, self._run.eval.attempts)
@@ -150,7 +150,7 @@ class Watching(PPOTrainer):
         policy, model = policy_folder(self.recorder.folder.checkpoints, self.global_steps), self._start_model()
         if self._run.train.lora is not None:
             merge_adapters(policy, self._run.train.lora, model)
-        complete_policy(policy, self._parts, model)
+        complete_policy(policy, self._engine_run, model)
         self._saved = self.global_steps
         self._publish()
 
@@ -177,7 +177,7 @@ class Watching(PPOTrainer):
 
     def _passes(self, when: str) -> list[EvalPass]:
         if when:
-            return evaluation_passes(self._parts, when)
+            return evaluation_passes(self._engine_run, when)
         return self._until.passes(self.global_steps)
 
 

@@ -7,11 +7,10 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
-from rlfactory_core.chat.select import configured_format
 from rlfactory_core.chat.settings import ChatConfig
+from rlfactory_core.engines.base import MakeChat
 from rlfactory_core.errors import ModelError
 from rlfactory_core.images import pictures, sees_images
-from rlfactory_core.plugins.registry import Registry
 
 ANY_TEXT = "."
 
@@ -33,7 +32,7 @@ def shows_images(chat: ChatConfig, model: str | None) -> bool:
     return sees_images(found)
 
 
-def check_images(chat: ChatConfig, model: str, registry: Registry) -> None:
+def check_images(chat: ChatConfig, model: str, make_chat: MakeChat) -> None:
     """Prove, before anything starts, that images get the ids of the model's own processor, and that verl can load it.
 
     verl itself would go on without a processor, and train on tokens of images without their pixels.
@@ -46,7 +45,7 @@ def check_images(chat: ChatConfig, model: str, registry: Registry) -> None:
         return
     from transformers import AutoProcessor, AutoTokenizer
 
-    configured_format(chat, registry, AutoTokenizer.from_pretrained(model), images=True).prove()
+    make_chat(AutoTokenizer.from_pretrained(model), images=True).prove()
     try:
         AutoProcessor.from_pretrained(model)
     except Exception as error:  # a damaged file, or a torchvision that does not fit torch, can raise any error

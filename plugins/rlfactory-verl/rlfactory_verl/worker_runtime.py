@@ -7,10 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.chat.select import configured_format
 from rlfactory_core.context import RunContext
-from rlfactory_core.tasks.opening import task_parts, task_resources
-from rlfactory_core.tasks.runtime import TaskRuntime
+from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
 from rlfactory_core.utils.garbage import collect_rarely
 from rlfactory_core.utils.seeds import derive_seed
@@ -34,15 +32,13 @@ class WorkerRuntime:
     """
 
     def __init__(self, payload: Payload, tokenizer: Any, pool: Served | None = None) -> None:
-        self.config, registry = payload.load_plugins()
-        self.parts = task_parts(self.config, registry)
-        self.resources = task_resources(self.parts, payload.folder)
+        run = payload.run()
+        self.config, self.tasks = run.config, OpenTasks(run.tasks, payload.folder)
         images = shows_images(self.config.chat, self.config.model)
-        self.chat = configured_format(self.config.chat, registry, tokenizer, images=images)
-        self.chat.prove()
+        self.tasks.use_chat(run.make_chat(tokenizer, images=images))
         folder = Path(payload.folder)
         self._run, self._pool = RunContext(folder, StopFile(folder).ask), pool
-        self._opening: asyncio.Task[TaskRuntime] | None = None
+        self._opening: asyncio.Task[OpenTasks] | None = None
         collect_rarely()
 
     async def play(self, data: bytes, attempt: int, sampler: ServerSampler) -> tuple[RolloutRequest, Trajectory]:
@@ -65,20 +61,20 @@ class WorkerRuntime:
     async def _play(self, request: RolloutRequest, attempt: int, sampler: ServerSampler) -> Trajectory:
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
-        runtime = await asyncio.shield(self._opening)
+        tasks = await asyncio.shield(self._opening)
         control = request.how.control if request.how else ""
-        return await runtime.play_one(
+        return await tasks.of(request.sample).play_one(
             request.sample,
-            runtime.model(sampler),
+            tasks.of(request.sample).model(sampler),
             attempt=attempt,
             temperature=request.temperature,
             seed=derive_seed(request.seed, request.sample.id, attempt),
             session=f"{request.session}/{attempt}",
-            manager=runtime.control_manager(control) if control else None,
+            manager=tasks.only.control_manager(control) if control else None,
         )
 
-    async def _open(self) -> TaskRuntime:
-        return (await self.resources.open(run=self._run, served=self._pool)).with_chat(self.chat)
+    async def _open(self) -> OpenTasks:
+        return await self.tasks.open(run=self._run, served=self._pool)
 
 
 @lru_cache(maxsize=1)

@@ -14,7 +14,7 @@ from said import Said
 
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.runner import resolve
+from rlfactory_core.runner import read, resolve
 
 ray = pytest.importorskip("ray", reason="the verl engine")
 pytest.importorskip("verl", reason="the verl engine")
@@ -36,7 +36,9 @@ def cluster() -> Iterator[Any]:
 
 def payload(folder: Path, **verl: Any) -> Payload:
     registry = Registry()
-    config = resolve(registry, None, [{"plugin": TINY_TASK, "model": "a/model", "engine": "verl", "verl": verl}])
+    config = resolve(
+        registry, read(None, [{"plugin": TINY_TASK, "model": "a/model", "engine": "verl", "verl": verl}])
+    ).config
     registry.load(TINY_TASK)
     return Payload.make(config, registry.fingerprints(), folder)
 
@@ -76,7 +78,7 @@ def test_a_service_that_the_task_cannot_reach_is_reported(cluster: Any, tmp_path
     plugin = tmp_path / "reach.py"
     plugin.write_text(source.replace("import ToolUnavailableError", "import BackendError, ToolUnavailableError"))
     registry = Registry()
-    config = resolve(registry, None, [{"plugin": str(plugin), "model": "a/model"}])
+    config = resolve(registry, read(None, [{"plugin": str(plugin), "model": "a/model"}])).config
     with pytest.raises(UsageError, match="no retriever"):
         check(Payload.make(config, registry.fingerprints(), tmp_path))
 

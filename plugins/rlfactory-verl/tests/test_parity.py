@@ -20,11 +20,12 @@ from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.algo.schedule import PromptSchedule
 from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.runner.resolving import engine_run
 from rlfactory_core.settings import validate_section
-from rlfactory_core.tasks.opening import open_task
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.tasks.opening import open_tasks
 from rlfactory_core.types import FaultKind, Group, SampledTokens, SamplingParams, StopReason, TrainSequence, Trajectory
 from rlfactory_core.utils.seeds import derive_seed
 
@@ -131,31 +132,31 @@ def played() -> Played:
         },
     )
     registry = Registry()
-    parts = TaskParts.make(config, registry)
-    samples = parts.samples("train")
+    run = engine_run(config, registry, Path("run"))
+    samples = run.tasks.samples("train")
     order = PromptSchedule(len(samples), len(CASES), config.seed).step(STEP)
     cases = {f"{STEP}/{index}": samples[at].id for index, at in enumerate(order)}
     payload = Payload.make(config, registry.fingerprints(), Path("run"))
 
     async def both() -> Played:
-        return Played(await play_locally(parts, Model(cases), order), await play_in_verl(payload, Model(cases), cases))
+        return Played(await play_locally(run, Model(cases), order), await play_in_verl(payload, Model(cases), cases))
 
     return asyncio.run(both())
 
 
-async def play_locally(parts: TaskParts, model: Model, order: Sequence[int]) -> dict[str, Group]:
+async def play_locally(run: EngineRun, model: Model, order: Sequence[int]) -> dict[str, Group]:
     """As the local engine's trainer; an environment that raises ends its run, so that case is left to verl."""
-    samples = parts.samples("train")
-    async with open_task(parts) as opened:
-        runtime, groups = opened.with_tokenizer(None), []
-        asked = runtime.model(model)
+    samples, config = run.tasks.samples("train"), run.config
+    async with open_tasks(run.tasks) as opened:
+        opened.use_chat(run.make_chat(None))
+        groups, asked = [], opened.only.model(model)
         for index, at in enumerate(order):
             if samples[at].id == "raises":
                 continue
-            seed = derive_seed(runtime.config.seed, "train", STEP, index)
-            session, temperature = f"{STEP}/{index}", runtime.config.rollout.temperature
+            seed = derive_seed(config.seed, "train", STEP, index)
+            session, temperature = f"{STEP}/{index}", config.rollout.temperature
             groups.append(
-                await runtime.play(
+                await opened.only.play(
                     samples[at],
                     asked,
                     attempts=ATTEMPTS,

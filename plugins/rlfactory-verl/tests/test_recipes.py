@@ -9,7 +9,7 @@ import pytest
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.runner import resolve
+from rlfactory_core.runner import read, resolve
 from rlfactory_core.runner.resolving import load_recipe
 
 pytest.importorskip("verl")
@@ -41,7 +41,7 @@ def overrides(*keys: str) -> str:
 def resolved(recipe: str, *given: str) -> RunConfig:
     """As `rlfactory run --recipe` has it."""
     registry = Registry()
-    return resolve(registry, None, given, load_recipe(recipe, registry))
+    return resolve(registry, read(None, given, load_recipe(recipe, registry))).config
 
 
 def composed(recipe: str, *given: str) -> tuple[Any, str]:

@@ -139,7 +139,7 @@ def test_one_that_raises_or_hangs_spoils_itself_alone(payload: Any) -> None:
 def test_the_task_is_opened_once(payload: Any) -> None:
     made = WorkerRuntime(payload(), None)
     play(made, *map(work, range(5)))
-    assert made.parts.task.opened == 1  # type: ignore[attr-defined]
+    assert made.tasks.only.task.opened == 1  # type: ignore[attr-defined]
 
 
 def test_resources_that_do_not_answer_are_every_trajectorys_fault(payload: Any) -> None:

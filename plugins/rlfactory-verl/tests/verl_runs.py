@@ -43,14 +43,13 @@ def own_model(plugin: str, **task: Any) -> Path:
     """The folder of a task's own model, warm-started where it is not in the cache: for runs that have to name one."""
     from rlfactory_verl.prebuilt_model import prebuilt_model
 
-    from rlfactory_core.engines.base import EngineRun
     from rlfactory_core.reporting.folder import RunFolder
     from rlfactory_core.reporting.progress import NullProgress
     from rlfactory_core.runner import prepare
 
     ready = prepare(None, [{"plugin": plugin, "task": task}])
     unused = RunFolder(Path(tempfile.gettempdir()))
-    return prebuilt_model(EngineRun(ready.config, ready.registry, unused, NullProgress(), made=ready.parts))
+    return prebuilt_model(ready.at(unused, NullProgress()))
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import torch
 
 from rlfactory_core.algo.advantages import GAE
-from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import Conversation, EngineRun
 from rlfactory_core.engines.local.local_run import LocalRun, opened
 from rlfactory_core.engines.local.memory import memory
@@ -19,11 +18,13 @@ from rlfactory_core.engines.local.tiny.default_model import MOST_WORKERS
 from rlfactory_core.engines.local.training.checkpoint import roll_back
 from rlfactory_core.engines.local.training.processes import worker_processes
 from rlfactory_core.engines.local.training.workers import Compute, Workers
-from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.errors import ConfigError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.utils.cpu import compute_threads, usable_cores
 
 T = TypeVar("T")
+Settings = TypeVar("Settings", bound=EngineSettings)
 
 
 class LocalEngine:
@@ -35,7 +36,7 @@ class LocalEngine:
     def roll_back(self, folder: RunFolder, step: int) -> int | None:
         return roll_back(folder.checkpoints, step)
 
-    def prepare(self, config: RunConfig) -> RunConfig:
+    def prepare(self, config: Settings) -> Settings:
         device = choose_device(config.device)
         if config.rollout.deterministic and config.train.staleness:
             raise ConfigError(
@@ -43,12 +44,6 @@ class LocalEngine:
             )
         if config.train.advantage == GAE:
             _check_critic(config)
-        own_data = config.data.train is not None or config.data.eval is not None
-        if own_data and config.model is None:
-            raise UsageError(
-                "Data of your own needs a model of your own: the built-in tiny model knows only the words of the "
-                "built-in data. Give one with --model (a folder or a hub id)."
-            )
         workers = config.train.workers or self._workers(config, device)
         if workers > 1 and device.type != "cpu":
             raise ConfigError(f"train.workers={workers}: only the CPU can use several processes; on {device} use 1.")
@@ -60,7 +55,7 @@ class LocalEngine:
         train = config.train.model_copy(update={"workers": workers})
         return config.model_copy(update={"device": str(device), "train": train})
 
-    def _workers(self, config: RunConfig, device: torch.device) -> int:
+    def _workers(self, config: EngineSettings, device: torch.device) -> int:
         """Below some 20 M parameters a second thread slows a process down, and a second process does not."""
         if device.type != "cpu" or config.model is not None:
             return 1
@@ -84,8 +79,8 @@ def _in_processes(program: Callable[[EngineRun, Workers], dict[str, Any]], run: 
         return program(run, workers)
 
 
-def _check_critic(config: RunConfig) -> None:
-    train, contexts = config.train, {config.of_task(name).rollout.context for name in config.tasks}
+def _check_critic(config: EngineSettings) -> None:
+    train = config.train
     if train.aggregation != "token":
         raise ConfigError(
             f"train.aggregation={train.aggregation}: with train.advantage=gae each token weighs the same. Set token."
@@ -93,11 +88,6 @@ def _check_critic(config: RunConfig) -> None:
     if train.refill:
         raise ConfigError(
             "train.refill=true compares the attempts of a group, and train.advantage=gae does not. Leave one out."
-        )
-    if config.agent.command or (contexts | {config.rollout.context}) != {"keep"}:
-        raise ConfigError(
-            "train.advantage=gae needs attempts of one sequence: those of an agent, or with rollout.context, have "
-            "several. Use another advantage."
         )
 
 

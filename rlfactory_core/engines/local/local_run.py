@@ -13,8 +13,7 @@ import torch
 
 from rlfactory_core.algo.advantages import GAE
 from rlfactory_core.algo.guard import STOPPED_BY
-from rlfactory_core.algo.losses import LossOptions, PolicyLoss
-from rlfactory_core.algo.mixing import prompt_sampler
+from rlfactory_core.algo.losses import LossOptions
 from rlfactory_core.algo.until import Ended
 from rlfactory_core.context import RunContext
 from rlfactory_core.engines.adapters import write_adapter
@@ -58,9 +57,8 @@ from rlfactory_core.reporting.folder import replace_link
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.trajectories import stored
 from rlfactory_core.rollout import vision_of
-from rlfactory_core.tasks.opening import task_resources
+from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.tasks.room import check_prompts
-from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.types import Group, Sample
 from rlfactory_core.utils.garbage import collect_rarely
 
@@ -120,7 +118,7 @@ class LocalRun:
         runtime, recorder = self.rollouts.runtime, self.recorder
         if not self.rollouts.eval_samples:
             return {}
-        passes = evaluation_passes(self.run.parts, when)
+        passes = evaluation_passes(self.run, when)
         self.run.progress.stage(f"evaluate {when}" if self.rollouts.samples else "evaluate", len(passes), "round")
         for how in passes:
             groups = measured.get(how.prefix)
@@ -135,7 +133,9 @@ class LocalRun:
         return recorder.results[when] if recorder is not None else {}
 
     def trainer(self, learner: Learner, observer: Observer) -> Trainer:
-        return Trainer(self.run.config, self.rollouts, learner, self.compute, observer, self.run.stop)
+        return Trainer(
+            self.run.config, self.run.advantage, self.rollouts, learner, self.compute, observer, self.run.stop
+        )
 
     def learner(self) -> Learner:
         """The loss and a fresh optimizer, or the checkpoint's."""
@@ -154,7 +154,8 @@ class LocalRun:
         optimizer = Optimizer(self.policy.model, options)
         if self.start.state is not None:
             optimizer.load_state_dict(self.start.state.optimizer)
-        policy_loss: PolicyLoss = self.run.registry.find(train.loss, "loss_function").factory
+        policy_loss = self.run.loss
+        assert policy_loss is not None  # the engine uses registered names
         clip, truncate = (train.clip_low, train.clip_high), train.truncate_weight if train.staleness else None
         loss = LossOptions(*clip, train.kl, truncate, policy_loss, self.run.config.rollout.temperature)
         critic = self._critic(options) if train.advantage == GAE else None
@@ -247,14 +248,14 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
     """Open a run's parts. What can fail because of the user's input fails here, the cheap checks first."""
     config, workers = run.config, compute.workers
     async with AsyncExitStack() as stack:
-        samples = run.parts.samples("train") if training else []
-        eval_samples = run.parts.held_out(required=not training)
-        resources = task_resources(run.parts, str(run.folder.path.resolve()) if workers.size > 1 else "")
-        stack.push_async_callback(resources.close)
-        untokenized = await resources.open(run.progress, RunContext(run.folder.path, run.stop.request))
-        untokenized.check([*samples, *eval_samples])
+        samples = run.tasks.samples("train") if training else []
+        eval_samples = run.tasks.held_out(required=not training)
+        runtime = OpenTasks(run.tasks, str(run.folder.path.resolve()) if workers.size > 1 else "")
+        stack.push_async_callback(runtime.close)
+        await runtime.open(run.progress, RunContext(run.folder.path, run.stop.request))
+        runtime.check([*samples, *eval_samples])
         start = _start(run, workers)
-        runtime = untokenized.with_tokenizer(start.tokenizer, images=sees_images(start.model.config))
+        runtime.use_chat(run.make_chat(start.tokenizer, images=sees_images(start.model.config)))
         checked = check_prompts(runtime, samples, eval_samples, known_positions(start.model.config))
         vision = vision_of(runtime.chat)
         policy = _policy(run, start, workers, vision)
@@ -266,9 +267,9 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
             version=start.step,
         )
         sampler = LocalSampler(decoder, compute.thread, deterministic=config.rollout.deterministic)
-        prompts = prompt_sampler(config, run.registry, checked.train)
+        prompts = run.make_prompts(checked.train)
         open_sampler = await stack.enter_async_context(sampler)
-        rollouts = Rollouts(runtime, open_sampler, workers, checked.train, checked.held_out, prompts)
+        rollouts = Rollouts(config, runtime, open_sampler, workers, checked.train, checked.held_out, prompts)
         stack.callback(collect_rarely())
         recorder = None
         if workers.first:
@@ -277,7 +278,7 @@ async def opened(run: EngineRun, compute: Compute, *, training: bool) -> AsyncIt
             opened_loggers = open_loggers(names, run.folder, shown, start.step or None, run.progress.say)
             loggers = stack.enter_context(closing(opened_loggers))
             earlier = start.state.totals if start.state else None
-            scorers, top = run.parts.scorers, run.parts.top_reward
+            scorers, top = run.tasks.scorers, run.tasks.top_reward
             recorder = Recorder(
                 run.folder, run.progress, runtime.success, loggers, earlier, scorers.weights, scorers.opinions, top
             )
@@ -324,7 +325,7 @@ def _start_model(run: EngineRun, workers: Workers, dtype: torch.dtype) -> Start:
     """The model of a new run."""
     if run.config.model is not None:
         return Start(*load_pretrained(run.config.model, choose_device("cpu"), dtype))
-    own = OwnModel.of(run.parts)
+    own = OwnModel.of(run.config, run.tasks.only, run.fingerprints, run.make_chat)
     model, tokenizer = own.build(workers, run.progress)
     folder = own.folder(workers.size)
     return Start(model.to(dtype), tokenizer, cached=str(folder) if folder.is_dir() else "")
@@ -346,13 +347,13 @@ def _policy(run: EngineRun, start: Start, workers: Workers, vision: Vision | Non
     return policy
 
 
-def _shared_prefix(runtime: TaskRuntime, samples: Sequence[Sample]) -> Sequence[int] | None:
+def _shared_prefix(runtime: OpenTasks, samples: Sequence[Sample]) -> Sequence[int] | None:
     """The ids with which all prompts begin; None: an agent's prompts are not known before it asks."""
     kinds: dict[tuple[str, str], list[Sample]] = {}
     for sample in samples:
         kinds.setdefault((sample.task, sample.split), []).append(sample)
     compared = (sample for kind in kinds.values() for sample in kind[:PREFIX_SAMPLES])
-    prompts = [runtime.prompt_ids(sample) for sample in compared]
+    prompts = [runtime.of(sample).prompt_ids(sample) for sample in compared]
     known = [ids for ids in prompts if ids is not None]
     if len(known) < len(prompts):
         return None

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 
 import torch
 
-from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.model.loading import choose_device, choose_dtype
 from rlfactory_core.engines.local.model.policy import AT_ONCE
 from rlfactory_core.engines.memory import MemoryPart, MemoryPhase, ModelSize, activations, keys_and_values
+from rlfactory_core.engines.settings import EngineSettings
 
 _LIBRARIES = {"cpu": 2**29, "cuda": 2**30}  # bytes that torch, transformers and CUDA themselves take
 _CAPACITY = 256  # tokens of a slot at first, which are doubled as often as needed
 
 
-def memory(config: RunConfig, size: ModelSize, limit: int | None = None) -> Sequence[MemoryPhase]:
+def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) -> Sequence[MemoryPhase]:
     """One process. The cache of sampling stays while the update is made. The device need not be there.
 
     Of bf16 weights the optimizer has a copy in fp32. The copy's gradients take the place of the weights' own when the

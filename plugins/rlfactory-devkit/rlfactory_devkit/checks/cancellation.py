@@ -110,7 +110,7 @@ async def _cancel_all(context: CheckContext, bench: TaskBench, calls: Mapping[st
     """The number of cancelled episodes, and the problems that were found."""
     running, sample = asyncio.all_tasks(), context.some()[0]
     count, problems = 0, []
-    agent = bench.resources.agents is not None
+    agent = bench.runtime.agents is not None
     for call in (None, *(() if agent else calls.values())):
         where = f"in the tool {call.name}" if call else "in the agent" if agent else "between turns"
         for delay in _DELAYS if call or agent else _DELAYS[:1]:
@@ -133,7 +133,7 @@ def _announced(
         manager = bench.manager(partial(_AnnouncingTool, stop_point=stop_point))
         return bench.episode(script(call, answer_text("42")), sample, manager=manager, around=stop_point.around)
     policy = oracle(bench.task)
-    if bench.resources.agents is None:
+    if bench.runtime.agents is None:
         return bench.episode(policy, sample, around=stop_point.around)
 
     def announce(*asked: Any) -> Message | str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
-from rlfactory_core.tasks.runtime import TaskResources
+from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, describe_error, judged
 from rlfactory_devkit.loop import LoopThread
@@ -32,7 +32,7 @@ def check(context: CheckContext) -> Iterator[Evidence]:
         if evidence.wrong:
             return
     try:
-        yield _evidence("after an open", _closed_twice(bench.resources, bench.loop, context.options.close_s))
+        yield _evidence("after an open", _closed_twice(bench.closed, bench.loop, context.options.close_s))
     finally:
         context.renew()
 
@@ -46,52 +46,52 @@ def _evidence(what: str, problem: str) -> Evidence:
     )
 
 
-def _made_and_closed(context: CheckContext, before: Callable[[TaskResources], Coroutine[Any, Any, None]]) -> str:
-    """What goes wrong when the resources of a new task are prepared with ``before`` and then closed."""
-    resources, loop = context.closed_bench().resources, LoopThread()
+def _made_and_closed(context: CheckContext, before: Callable[[TaskRuntime], Coroutine[Any, Any, None]]) -> str:
+    """What goes wrong when a new task is prepared with ``before`` and then closed."""
+    runtime, loop = context.closed_bench().closed, LoopThread()
     try:
-        loop.run(before(resources), _OPENING_S, "opening the task")
-        return _closed_twice(resources, loop, context.options.close_s)
+        loop.run(before(runtime), _OPENING_S, "opening the task")
+        return _closed_twice(runtime, loop, context.options.close_s)
     except Exception as error:  # noqa: BLE001 - the boundary to the task's open
         return describe_error(error)
     finally:
         loop.close(min(1.0, context.options.close_s))
 
 
-def _closed_twice(resources: TaskResources, loop: LoopThread, close_s: float) -> str:
+def _closed_twice(runtime: TaskRuntime, loop: LoopThread, close_s: float) -> str:
     """What goes wrong in two calls of close; empty if nothing does."""
     try:
         for number in ("first", "second"):
-            loop.run(resources.close(), close_s, f"the {number} close()")
+            loop.run(runtime.close(), close_s, f"the {number} close()")
     except Exception as error:  # noqa: BLE001 - the boundary to the task's close
         return describe_error(error)
     return ""
 
 
-async def _nothing(resources: TaskResources) -> None:
-    """The resources are never opened."""
+async def _nothing(runtime: TaskRuntime) -> None:
+    """The task is never opened."""
 
 
-async def _open_that_fails(resources: TaskResources) -> None:
+async def _open_that_fails(runtime: TaskRuntime) -> None:
     """The task opens, and then an error is raised."""
-    task_open = resources.parts.task.open
+    task_open = runtime.task.open
 
     async def opened() -> None:
         await task_open()
         raise _InjectedError
 
-    with patch.object(resources.parts.task, "open", opened), suppress(_InjectedError):
-        await resources.open()
+    with patch.object(runtime.task, "open", opened), suppress(_InjectedError):
+        await runtime.open()
 
 
-async def _open_that_is_cancelled(resources: TaskResources) -> None:
-    opening = asyncio.ensure_future(resources.open())
+async def _open_that_is_cancelled(runtime: TaskRuntime) -> None:
+    opening = asyncio.ensure_future(runtime.open())
     await asyncio.sleep(0)  # lets the opening begin
     opening.cancel()
     await asyncio.wait((opening,))
 
 
-_CASES: dict[str, Callable[[TaskResources], Coroutine[Any, Any, None]]] = {
+_CASES: dict[str, Callable[[TaskRuntime], Coroutine[Any, Any, None]]] = {
     "without an open": _nothing,
     "after an open that failed": _open_that_fails,
     "after an open that was cancelled": _open_that_is_cancelled,

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlfactory_core.chat.select import choose_format, configured_format
+from rlfactory_core.chat.select import choose_format
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.errors import ChatFormatError, MissingExtraError
 from rlfactory_core.plugins.declared import declared
@@ -14,6 +14,7 @@ from rlfactory_core.plugins.lazy import Lazy
 from rlfactory_core.plugins.loading import Registration
 from rlfactory_core.protocols import ChatFormat, ChatFormatFactoryTraits
 from rlfactory_core.reporting.token_problems import mask_problem
+from rlfactory_core.runner.making import make_chat
 from rlfactory_core.types import Message, Sample, Trajectory
 from rlfactory_devkit.bench import TaskBench
 from rlfactory_devkit.chat import ToyChatFormat
@@ -89,7 +90,7 @@ def _format(bench: TaskBench, name: str, tokenizer: Any) -> ChatFormat:
     formats = {item.name: item.factory for item in bench.registry.registered("chat_format")}
     if name in formats:
         return choose_format(formats, tokenizer, name=name, thinking=chat.thinking)
-    return configured_format(chat, bench.registry, tokenizer)
+    return make_chat(chat, bench.registry)(tokenizer)
 
 
 def _problem(context: CheckContext, chat: ChatFormat, longest: Sequence[Trajectory]) -> str:

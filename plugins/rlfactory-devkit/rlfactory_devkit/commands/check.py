@@ -70,7 +70,7 @@ def check(
     bounds. Any other --NAME VALUE is an option of the task, and KEY=VALUE sets any key of the configuration.
     """
     from rlfactory_core.cli.ui.progress import make_progress
-    from rlfactory_core.config.loading import load_yaml
+    from rlfactory_core.settings import load_yaml
     from rlfactory_devkit.checks import chosen, run_checks
     from rlfactory_devkit.checks.context import CheckContext, CheckOptions
 

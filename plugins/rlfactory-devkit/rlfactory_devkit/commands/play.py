@@ -72,18 +72,18 @@ def play(
     "text": "…"}, and each line of standard output the conversation after it.
     """
     from rlfactory_core.cli.ui.progress import make_progress
-    from rlfactory_core.runner.subject import Named
+    from rlfactory_core.runner.choice import ModelChoice
     from rlfactory_devkit.play.conversation import PlayFiles, converse
 
     words = [*([run] if run and "=" in run else []), *rest]  # KEY=VALUE can come first, where there is no run
     run = None if run and "=" in run else run
     if run and model and not api:
         raise UsageError(f"Got the run {run} and --model {model}: expected one of the two.")
-    named = Named(plugin, run or model, api, options.pop("file"), options.pop("judge"), options.pop("recipe"))
+    chosen = ModelChoice(plugin, run or model, api, options.pop("file"), options.pop("judge"), options.pop("recipe"))
     overrides: list[str | Mapping[str, Any]] = [nested(options, PLACES), *task_options(words)]
     with make_progress(sys.stderr) as progress:
         talk = _by_json if as_json else _by_hand
-        converse(named, overrides, progress, PlayFiles(state, demonstrations), talk)
+        converse(chosen, overrides, progress, PlayFiles(state, demonstrations), talk)
 
 
 async def _by_json(conversation: Conversation) -> None:

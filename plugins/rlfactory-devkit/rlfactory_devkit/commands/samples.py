@@ -86,13 +86,15 @@ def prompt(which: str, split: str, as_json: bool, rest: tuple[str, ...], **optio
 
 
 def _prompt(bench: TaskBench, sample: Sample) -> dict[str, Any]:
-    if bench.resources.agents is not None:
+    if bench.runtime.agents is not None:
         raise UsageError("An agent of your own writes its prompts itself: see them with `rlfactory agents try`.")
     from rlfactory_core.chat.unwritten import unwritten
+    from rlfactory_core.runner.making import make_chat
 
     with needs_local():
         from rlfactory_core.engines.local.tiny.default_model import tokenizer_of
-    chat = bench.runtime.with_tokenizer(tokenizer_of(bench.parts)).chat
+    tokenizer = tokenizer_of(bench.config, bench.setup, bench.registry.fingerprints())
+    chat = make_chat(bench.config.chat, bench.registry)(tokenizer)
     start = bench.run(bench.opening(sample), DEADLINE_S, "the start of the episode")
     ids = chat.initial_ids(start.messages, start.tools)
     return {

@@ -12,17 +12,16 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from rlfactory_core.engines.base import EngineRun
+from rlfactory_core.clients.openai import OpenAIClient
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import Sampler
 from rlfactory_core.reporting.folder import RunFolder, write_atomic
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.trajectories import json_text
+from rlfactory_core.runner.choice import ModelChoice, model_name
 from rlfactory_core.runner.resolving import check
-from rlfactory_core.runner.subject import Named, Subject
-from rlfactory_core.tasks.opening import open_task
-from rlfactory_core.tasks.runtime import TaskRuntime
+from rlfactory_core.tasks.opening import OpenTasks, open_tasks
 from rlfactory_core.types import Message, Sample
 from rlfactory_devkit.play.play import Draw, Play, PlayedTurn
 
@@ -183,7 +182,7 @@ class Conversation:
 
 
 def converse(
-    named: Named,
+    chosen: ModelChoice,
     overrides: Sequence[str | Mapping[str, Any]],
     progress: Progress,
     files: PlayFiles,
@@ -196,41 +195,41 @@ def converse(
         BackendError: the endpoint, or a service that the tools need, does not answer.
     """
     registry = Registry()
-    subject = Subject.of(named, [_OURS, *overrides], registry)
+    resolved = chosen.resolve([_OURS, *overrides], registry)
+    client = chosen.client(resolved.config)
     if files.demonstrations is None:
-        files = replace(files, demonstrations=(named.run.path if named.run else Path()) / "demonstrations.jsonl")
+        files = replace(files, demonstrations=(chosen.run.path if chosen.run else Path()) / "demonstrations.jsonl")
 
     async def talk(play: Play) -> None:
-        conversation = Conversation(play, subject.model_name, subject.parts.held_out(required=True), files)
+        name = model_name(resolved.config, client)
+        conversation = Conversation(play, name, resolved.tasks.held_out(required=True), files)
         try:
             await conversation.open()
             await use(conversation)
         finally:
             await play.close()
 
-    async def with_sampler(runtime: TaskRuntime, sampler: Sampler) -> None:
+    async def with_sampler(opened: OpenTasks, sampler: Sampler) -> None:
         progress.close()
-        await talk(Play(runtime, runtime.model(sampler)))
+        await talk(Play(opened.only, opened.only.model(sampler)))
 
-    async def with_client() -> None:
-        assert subject.client is not None
+    async def with_client(client: OpenAIClient) -> None:
         try:
-            async with open_task(subject.parts, progress) as runtime:
-                await subject.client.open(runtime.manager.specs)
+            async with open_tasks(resolved.tasks, progress) as opened:
+                await client.open(opened.only.manager.specs)
                 progress.close()
-                await talk(Play(runtime, subject.client))
+                await talk(Play(opened.only, client))
         finally:
-            await subject.client.close()
+            await client.close()
 
-    if subject.client is not None:
-        asyncio.run(with_client())
+    if client is not None:
+        asyncio.run(with_client(client))
         return
-    prepared = check(subject.parts)
+    prepared = check(resolved, training=False)
     if prepared.traits.converse is None:
         raise UsageError(f"The engine '{prepared.config.engine}' has no model to talk to. Leave --engine out.")
     with tempfile.TemporaryDirectory(prefix="rlfactory-play-") as folder:
-        run = EngineRun(prepared.config, registry, RunFolder(Path(folder)), progress, made=prepared.parts)
-        prepared.traits.converse(run, with_sampler)
+        prepared.traits.converse(prepared.at(RunFolder(Path(folder)), progress), with_sampler)
 
 
 def _turn(turn: PlayedTurn) -> dict[str, Any]:

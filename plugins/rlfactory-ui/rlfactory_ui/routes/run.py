@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from rlfactory_core.config.loading import dump_yaml
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting import RunFolder
+from rlfactory_core.settings import dump_yaml
 from rlfactory_ui import processes
 from rlfactory_ui.catalogue import State
 from rlfactory_ui.pages import Site, first, page, part, posted, site_of

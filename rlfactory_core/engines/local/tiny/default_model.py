@@ -20,7 +20,6 @@ import torch
 
 from rlfactory_core.cache import build_once, check_room, digest
 from rlfactory_core.chat.qwen3 import Qwen3Format
-from rlfactory_core.chat.select import configured_format
 from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.engines.exports import Origin
 from rlfactory_core.engines.local.model.loading import load_pretrained, load_tokenizer, quiet_transformers
@@ -30,15 +29,15 @@ from rlfactory_core.engines.local.tiny.model_cache import model_folder
 from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
 from rlfactory_core.engines.local.training.checkpoint import write_model
 from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.errors import ModelError
 from rlfactory_core.gateway.settings import AgentConfig
+from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.protocols import ChatFormat, Tool
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.tasks.agents import has_agent
 from rlfactory_core.tasks.demonstrations import recipe_of
-from rlfactory_core.tasks.parts import TaskParts
-from rlfactory_core.tasks.solving import offered_tools
-from rlfactory_core.tasks.task import Task
+from rlfactory_core.tasks.setup import TaskSetup
+from rlfactory_core.tasks.solving import demonstrated_tools
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import ToolSpec
 from rlfactory_core.utils.seeds import derive_seed
@@ -62,29 +61,34 @@ class OwnModel:
     make_chat: Callable[[Any], ChatFormat] = Qwen3Format
 
     @classmethod
-    def of(cls, parts: TaskParts) -> OwnModel:
-        """The model of the task of ``parts``, which need not be open.
+    def of(
+        cls,
+        config: EngineSettings,
+        setup: TaskSetup,
+        fingerprints: Sequence[Fingerprint],
+        make_chat: Callable[[Any], ChatFormat] = Qwen3Format,
+    ) -> OwnModel:
+        """The model of a task, which need not be open.
+
+        Args:
+            fingerprints: of the plugins in use.
 
         Raises:
             ModelError: the task has no model of its own.
         """
-        config, registry, task = parts.config, parts.registry, parts.task
-        make_env = registry.find(config.env, "env").factory if config.env else None
-        plugins = digest(
-            [config.env or "", *_agent_code(config.agent), *(each.digest for each in registry.fingerprints())]
-        )  # their code
-        recipe = recipe_of(task, make_env, plugins, config.agent, config.tools.mcp)
+        plugins = digest([setup.env, *_agent_code(setup.agent), *(each.digest for each in fingerprints)])  # their code
+        recipe = recipe_of(setup, plugins)
         if recipe is None:
             raise ModelError(
-                f"Plugin '{config.plugin}' brings no model of its own. Name one with --model (a folder or a hub id). "
+                f"Plugin '{setup.plugin}' brings no model of its own. Name one with --model (a folder or a hub id). "
                 "An author gives the task one by overriding Task.solve or Task.demonstrate, which show how it is done."
             )
         if recipe.chat_template or config.chat != ChatConfig():
             # The code of the plugins in use decides how turns are written.
             fingerprint = digest([recipe.fingerprint, config.chat.model_dump_json(), plugins])
             recipe = replace(recipe, fingerprint=fingerprint)
-        tools = _tools(task, config.agent) if recipe.tools is None else recipe.tools
-        return cls(recipe, tools, config.seed, partial(configured_format, config.chat, registry))
+        tools = _tools(setup) if recipe.tools is None else recipe.tools
+        return cls(recipe, tools, config.seed, make_chat)
 
     def folder(self, size: int) -> Path:
         """The model's folder in the cache, whether it exists or not, if ``size`` processes build it."""
@@ -133,19 +137,20 @@ class OwnModel:
 
 
 @quiet_transformers()
-def tokenizer_of(parts: TaskParts) -> Any:
+def tokenizer_of(config: EngineSettings, setup: TaskSetup, fingerprints: Sequence[Fingerprint]) -> Any:
     """The tokenizer of a run's model, without the model; `OwnModel.of` and `load_tokenizer` say what is raised."""
-    model = parts.config.model
-    return tiny_model.recipe_tokenizer(OwnModel.of(parts).recipe) if model is None else load_tokenizer(model)
+    if config.model is not None:
+        return load_tokenizer(config.model)
+    return tiny_model.recipe_tokenizer(OwnModel.of(config, setup, fingerprints).recipe)
 
 
-def _tools(task: Task, agent: AgentConfig) -> Sequence[ToolSpec]:
+def _tools(setup: TaskSetup) -> Sequence[ToolSpec]:
     """The tools that prompts show: the task's, or those that an agent offers."""
-    if not has_agent(task, agent):
-        return [tool.spec for tool in task.tools if isinstance(tool, Tool)]
+    if not setup.has_agent:
+        return [tool.spec for tool in setup.task.tools if isinstance(tool, Tool)]
     # In a thread of its own, because the engine calls this within a running event loop.
     with ThreadPoolExecutor(1, "rlfactory-agent-tools") as thread:
-        return thread.submit(lambda: asyncio.run(offered_tools(task, agent))).result()
+        return thread.submit(lambda: asyncio.run(demonstrated_tools(setup))).result()
 
 
 def _agent_code(agent: AgentConfig) -> list[str]:

@@ -17,14 +17,9 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.local.training.workers import Workers
 from rlfactory_core.errors import RlfactoryError, RunStopped, TrainingError, UsageError
-from rlfactory_core.plugins.fingerprint import Fingerprint
-from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.utils.interrupt import SIGNALS
 
 Program = Callable[[EngineRun, Workers], Any]
@@ -45,16 +40,12 @@ class _Job:
     """The arguments of a worker process."""
 
     program: Program
-    config: RunConfig
-    folder: Path
-    fingerprints: Sequence[Fingerprint]
-    resume: bool
+    again: Callable[[], EngineRun]
+    size: int
     rendezvous: Path  # see `Workers`
 
     def run(self, workers: Workers) -> None:
-        registry = Registry()
-        registry.load_for_worker(self.fingerprints)
-        self.program(EngineRun(self.config, registry, RunFolder(self.folder), NullProgress(), self.resume), workers)
+        self.program(self.again(), workers)
 
 
 @contextlib.contextmanager
@@ -75,7 +66,7 @@ def worker_processes(program: Program, run: EngineRun) -> Iterator[Workers]:
     workers = None
     private = tempfile.TemporaryDirectory(prefix="rlf-workers-")
     rendezvous = Path(private.name, "rendezvous")
-    job = _Job(program, run.config, run.folder.path, run.registry.fingerprints(), run.resume, rendezvous)
+    job = _Job(program, run.again, size, rendezvous)
     try:
         for rank in range(1, size):
             here, there = context.Pipe(duplex=False)
@@ -172,7 +163,7 @@ def _worker(job: _Job, rank: int, heartbeats: Connection, failures: multiprocess
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches the whole group; rank 0 decides for all
     _live_with_parent(heartbeats)
     try:
-        workers = Workers(rank, job.config.train.workers, job.rendezvous)
+        workers = Workers(rank, job.size, job.rendezvous)
         job.run(workers)
         workers.close()
     except RunStopped:

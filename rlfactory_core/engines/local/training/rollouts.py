@@ -11,7 +11,8 @@ from rlfactory_core.algo.evaluation import EvalPass
 from rlfactory_core.algo.prompts import Played, PromptSampler
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
 from rlfactory_core.engines.local.training.workers import Workers
-from rlfactory_core.tasks.runtime import TaskRuntime
+from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.types import Group, Sample
 from rlfactory_core.utils.seeds import derive_seed
 
@@ -20,7 +21,8 @@ from rlfactory_core.utils.seeds import derive_seed
 class Rollouts:
     """Plays and scores with an open task and an open sampler."""
 
-    runtime: TaskRuntime
+    config: EngineSettings
+    runtime: OpenTasks
     sampler: LocalSampler
     workers: Workers
     samples: Sequence[Sample]  # for training, of all processes
@@ -30,7 +32,7 @@ class Rollouts:
 
     def draw(self, positions: Sequence[int]) -> None:
         """Choose the samples of a step's positions, of all processes, which do so at the same point of the loop."""
-        size = self.runtime.config.train.prompts_per_step
+        size = self.config.train.prompts_per_step
         for step in sorted({position // size for position in positions if position not in self._drawn}):
             self._drawn |= enumerate(self.prompts.step(step + 1), step * size)
 
@@ -42,7 +44,7 @@ class Rollouts:
             replay: how many times it has been played before; each time has random numbers of its own.
             refill: the number of the prompt that replaces it; 0: the prompt itself.
         """
-        config = self.runtime.config
+        config = self.config
         step, index = divmod(position, config.train.prompts_per_step)
         name, attempts = f"{step + 1}/{index}", config.train.group_size
         drawn, again = self._drawn[position], ("replay", replay) if replay else ()
@@ -50,9 +52,11 @@ class Rollouts:
             drawn = self.prompts.replacement(step + 1, index, refill)
             name, again = f"{name}/refill-{refill}", (*again, "refill", refill)
         self.sampler.expect(f"{name}/{attempt}" for attempt in range(attempts))
-        play = self.runtime.play(
-            self.samples[drawn],
-            self.runtime.model(self.sampler),
+        sample = self.samples[drawn]
+        task = self.runtime.of(sample)
+        play = task.play(
+            sample,
+            task.model(self.sampler),
             attempts=attempts,
             temperature=config.rollout.temperature,
             seed=derive_seed(config.seed, "train", step + 1, *again, index),
@@ -76,16 +80,16 @@ class Rollouts:
 
     async def evaluate(self, how: EvalPass) -> list[Group]:
         """This process's groups of an evaluation pass."""
-        manager = self.runtime.control_manager(how.control) if how.control else None
+        manager = self.runtime.only.control_manager(how.control) if how.control else None
         share = self.workers.share(list(enumerate(self.eval_samples)))
         self.sampler.expect(f"{how.name}/{index}/{attempt}" for index, _ in share for attempt in range(how.attempts))
         plays = [
-            self.runtime.play(
+            self.runtime.of(sample).play(
                 sample,
-                self.runtime.model(self.sampler),
+                self.runtime.of(sample).model(self.sampler),
                 attempts=how.attempts,
                 temperature=how.temperature,
-                seed=derive_seed(self.runtime.config.seed, how.name, index),
+                seed=derive_seed(self.config.seed, how.name, index),
                 session=f"{how.name}/{index}",
                 manager=manager,
             )

@@ -24,7 +24,6 @@ from rlfactory_core.algo.policy_moved import Moved
 from rlfactory_core.algo.prompts import outcomes, teaches_nothing
 from rlfactory_core.algo.turn_advantages import turn_rewards
 from rlfactory_core.algo.until import Ended, Until
-from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.training.critic import Estimates
 from rlfactory_core.engines.local.training.evaluations import Evaluation, Evaluations
 from rlfactory_core.engines.local.training.group_queue import Flight, GroupQueue
@@ -32,6 +31,7 @@ from rlfactory_core.engines.local.training.moved import PolicyMovedProof
 from rlfactory_core.engines.local.training.rollouts import Rollouts
 from rlfactory_core.engines.local.training.update import Learner, OptimizerStep, summarise
 from rlfactory_core.engines.local.training.workers import Compute
+from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.errors import RunStopped, TrainingError
 from rlfactory_core.reporting.metrics import group_metrics, tool_metrics
 from rlfactory_core.reporting.progress import Progress
@@ -82,7 +82,8 @@ class Observer:
 class Trainer:
     """The loop; `run` runs it."""
 
-    config: RunConfig
+    config: EngineSettings
+    advantage: Advantage | None  # None: a critic takes its place
     rollouts: Rollouts
     learner: Learner
     compute: Compute
@@ -112,10 +113,7 @@ class Trainer:
 
     def _find_advantage(self) -> Advantage:
         """That of ``train.advantage``; a critic gets the rewards of turns in its place."""
-        if self.learner.critic is not None:
-            return lambda trajectories, _credit: [turn_rewards(each) for each in trajectories]
-        found: Advantage = self.rollouts.runtime.parts.registry.find(self.config.train.advantage, "advantage").factory
-        return found
+        return self.advantage or (lambda trajectories, _credit: [turn_rewards(each) for each in trajectories])
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint: what the loop knows besides weights and optimizer."""

@@ -1,4 +1,4 @@
-"""What an evaluation or a conversation is about: a run's checkpoint, a model, or an endpoint, with its task."""
+"""The model of an evaluation or a conversation: a run's checkpoint, a model, or an endpoint."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.clients import OpenAIClient
-from rlfactory_core.config.loading import merge
+from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import CheckpointError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RUNS, RunFolder
 from rlfactory_core.runner.folders import plugin_label
-from rlfactory_core.runner.resolving import find_parts, load_recipe, resolve_task
-from rlfactory_core.tasks.parts import TaskParts
+from rlfactory_core.runner.resolving import Resolved, load_recipe, read, resolve
+from rlfactory_core.settings import merge
 from rlfactory_core.utils.display import without_credentials
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
-    """What the user names.
+class ModelChoice:
+    """The model that a user wants to evaluate or to talk to, and its task.
 
     Args:
         plugin: None: the run's.
@@ -59,17 +59,9 @@ class Named:
             return RunFolder.open(self.model)
         return None
 
+    def resolve(self, overrides: Sequence[str | Mapping[str, Any]], registry: Registry) -> Resolved:
+        """The configuration, on top of that of the run, with its task.
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What `Named` means; ``client`` asks the endpoint, if there is one."""
-
-    parts: TaskParts
-    client: OpenAIClient | None
-
-    @classmethod
-    def of(cls, named: Named, overrides: Sequence[str | Mapping[str, Any]], registry: Registry) -> Subject:
-        """
         Args:
             overrides: ``key=value`` texts and nested plain data; later ones win.
 
@@ -77,27 +69,28 @@ class Subject:
             UsageError: the arguments or the configuration are invalid.
             CheckpointError: the run has no checkpoint.
         """
-        run = named.run
-        given = {"plugin": named.plugin, "model": _model(run, named)}
-        first = {key: value for key, value in given.items() if value is not None}
-        ready = load_recipe(named.recipe, registry) if named.recipe else {}
-        base = merge(_base(run, named.plugin or ready.get("plugin")), ready)
-        parts = find_parts(registry, *resolve_task(registry, named.file, [first, *overrides], base, named.judge))
-        client = None
-        if named.api is not None:
-            slots = parts.config.rollout.slots
-            client = OpenAIClient(named.api, None if run else named.model, concurrency=slots)
-        return cls(parts, client)
+        run = self.run
+        named = {"plugin": self.plugin, "model": _model(run, self)}
+        first = {key: value for key, value in named.items() if value is not None}
+        ready = load_recipe(self.recipe, registry) if self.recipe else {}
+        base = merge(_base(run, self.plugin or ready.get("plugin")), ready)
+        return resolve(registry, read(self.file, [first, *overrides], base), self.judge)
 
-    @property
-    def model_name(self) -> str:
-        """The model's name for a reader, which a client may know only after it was asked."""
-        if self.client is not None:
-            return f"{self.client.model} at {self.client.base_url}"
-        return self.parts.config.model or "the plugin's own tiny model"
+    def client(self, config: RunConfig) -> OpenAIClient | None:
+        """The client of the endpoint; None: an engine loads the model."""
+        if self.api is None:
+            return None
+        return OpenAIClient(self.api, None if self.run else self.model, concurrency=config.rollout.slots)
 
 
-def _model(run: RunFolder | None, named: Named) -> str | None:
+def model_name(config: RunConfig, client: OpenAIClient | None = None) -> str:
+    """The model's name for a reader, which a client may know only after it was asked."""
+    if client is not None:
+        return f"{client.model} at {client.base_url}"
+    return config.model or "the plugin's own tiny model"
+
+
+def _model(run: RunFolder | None, named: ModelChoice) -> str | None:
     """The value of ``model`` in the configuration; None: it is not changed."""
     if named.api is not None:
         return without_credentials(named.api) if run or named.model is None else named.model

@@ -7,18 +7,19 @@ override earlier ones. The result is saved as ``config.yaml`` in the run's folde
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
-from rlfactory_core.algo.settings import CheckpointConfig, EvalConfig, TrainConfig
-from rlfactory_core.chat.settings import ChatConfig
+from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.gateway.settings import AgentConfig
 from rlfactory_core.rewards.settings import Rewards
 from rlfactory_core.rollout.settings import RolloutConfig
 from rlfactory_core.settings import Section
 from rlfactory_core.tasks.settings import DataConfig
 from rlfactory_core.tools.settings import ToolsConfig
+
+__all__ = ["RunConfig", "TaskShare"]
 
 
 class TaskShare(Section):
@@ -40,43 +41,22 @@ class TaskShare(Section):
     """The keys of ``tools`` that differ."""
 
 
-class RunConfig(Section):
+class RunConfig(EngineSettings):
     """Everything that a run is."""
 
-    plugin: str
-    """The task; the names of several ``tasks`` joined by ``+``."""
     tasks: dict[str, TaskShare] = {}
     """Several tasks: name -> plugin, weight, and the keys that differ."""
-    engine: str = "local"
-    """The name of a registered engine."""
-    model: str | None = None
-    """A model folder or a hub id; none: the task's own tiny model."""
-    seed: int = 0
-    """Of everything that is drawn: samples, sampled tokens, initial weights."""
-    device: str = "auto"
-    """One of auto, cpu, cuda, cuda:N."""
-    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the weights. auto: bfloat16 on a GPU, float32 on the CPU."""
     out: Path | None = None
     """The run's folder; none: runs/<time>-<plugin>."""
-    loggers: tuple[str, ...] = ()
-    """Any of tensorboard, wandb, trackio; metrics.jsonl is always written."""
     rewards: Rewards = None
     """The scorers and verifiers of the reward; none: the task's own."""
     env: str | None = None
     """The name of a registered environment; none: the one that the task makes."""
     task: dict[str, Any] = {}
     """The task's own keys, checked by its ``Config``."""
-    plugins: dict[str, dict[str, Any]] = {}
-    """The sections that plugins register, by their names."""
     data: DataConfig = DataConfig()
-    chat: ChatConfig = ChatConfig()
-    rollout: RolloutConfig = RolloutConfig()
     agent: AgentConfig = AgentConfig()
     tools: ToolsConfig = ToolsConfig()
-    train: TrainConfig = TrainConfig()
-    eval: EvalConfig = EvalConfig()
-    checkpoint: CheckpointConfig = CheckpointConfig()
 
     @property
     def task_plugins(self) -> tuple[str, ...]:
@@ -93,9 +73,14 @@ class RunConfig(Section):
         }
         return self.model_copy(update={"tasks": tasks})
 
-    def of_task(self, name: str) -> Self:
-        """The configuration of one of several tasks, as a run of that task alone would have it."""
-        share = self.tasks[name]
+    def by_task(self) -> dict[str, Self]:
+        """The configuration of each task, as a run of that task alone would have it; the name of an only one is empty.
+
+        The names are those of `Sample.task`.
+        """
+        return {name: self._of_task(name, share) for name, share in self.tasks.items()} or {"": self}
+
+    def _of_task(self, name: str, share: TaskShare) -> Self:
         update: dict[str, Any] = {
             "plugin": share.plugin or name,
             "tasks": {},
@@ -107,8 +92,3 @@ class RunConfig(Section):
             "tools": ToolsConfig.model_validate({**self.tools.model_dump(), **share.tools}),
         }
         return self.model_copy(update=update)
-
-    @property
-    def engine_name(self) -> str:
-        """The engine's name without its distribution."""
-        return self.engine.rpartition(":")[2]

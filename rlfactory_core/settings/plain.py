@@ -1,4 +1,4 @@
-"""Reads configurations from YAML and overrides, merges them, and writes them as YAML."""
+"""Configurations as plain data: read from YAML and from overrides, merged, and written as YAML."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from typing import Any
 import yaml
 
 from rlfactory_core.errors import ConfigError
-
-__all__ = ["dump_yaml", "load_yaml", "merge", "parse_override"]
 
 _FLOAT = re.compile(
     r"[-+]?(\.[0-9]+|[0-9]+\.[0-9]*)([eE][-+]?[0-9]+)?$|[-+]?[0-9]+[eE][-+]?[0-9]+$|[-+]?\.(inf|Inf|INF)$|\.(nan|NaN|NAN)$"
@@ -45,6 +43,10 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"
 _Loader.add_implicit_resolver(_FLOAT_TAG, _FLOAT, list("-+.0123456789"))
 
 
+class Replacement(dict[str, Any]):
+    """A mapping that `merge` puts in the place of an earlier one, instead of adding its keys."""
+
+
 class _Dumper(yaml.SafeDumper):
     """Quotes a string that YAML 1.1 *or* 1.2 would read as something else, so that any reader gets it back."""
 
@@ -56,10 +58,6 @@ class _Dumper(yaml.SafeDumper):
 
 _Dumper.add_representer(str, _Dumper.represent_str)
 _Dumper.add_implicit_resolver(_FLOAT_TAG, _FLOAT, list("-+.0123456789"))
-
-
-class Replacement(dict[str, Any]):
-    """A mapping that `merge` puts in the place of an earlier one, instead of adding its keys."""
 
 
 _Dumper.add_representer(Replacement, _Dumper.represent_dict)

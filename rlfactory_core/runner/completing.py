@@ -1,0 +1,140 @@
+"""Completes a configuration by what follows from it: a method's keys and rewards, and a judge's address."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.algo.methods import METHODS
+from rlfactory_core.config import RunConfig
+from rlfactory_core.errors import ConfigError, PluginError, UsageError
+from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.loading import is_file
+from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.protocols import RewardFactoryTraits
+from rlfactory_core.rewards.settings import RewardConfig
+from rlfactory_core.tasks.task import Task
+
+JUDGE = "judge"
+
+
+def completed(
+    config: RunConfig, given: Mapping[str, Any], task: Task, judge: str | None, registry: Registry
+) -> RunConfig:
+    """The configuration with the keys of its method, and with its rewards if they differ from the task's own.
+
+    Args:
+        given: what the user has set, as plain data.
+        judge: the address of a judge, see `with_judge`.
+
+    Raises:
+        ConfigError: as `with_method` and `with_judge`.
+    """
+    config = with_method(config, given)
+    own = tuple(RewardConfig(name=name, weight=weight) for name, weight in task.rewards.items())
+    rewards = before = own if config.rewards is None else config.rewards
+    if judge is not None:
+        rewards = with_judge(rewards, judge, registry)
+    names = {reward.name for reward in rewards}
+    rewards += tuple(reward for reward in _rewards_of_method(config) if reward.name not in names)
+    if config.rewards is None and rewards == before:
+        return config
+    settled = tuple(_settled(reward, registry) for reward in rewards) or config.rewards
+    return config.model_copy(update={"rewards": settled})
+
+
+def with_method(config: RunConfig, given: Mapping[str, Any]) -> RunConfig:
+    """The configuration with the keys of the method that ``train.loss`` names, if it names one.
+
+    Args:
+        given: what the user has set, as plain data; a task's own defaults give way to the method.
+
+    Raises:
+        ConfigError: the user has set one of these keys to another value.
+    """
+    method = METHODS.get(config.train.loss)
+    if method is None:
+        return config
+    chosen = [key for key in given.get("train") or {} if key in method.train]
+    other = [key for key in chosen if getattr(config.train, key) != method.train[key]]
+    if other:
+        meant = ", ".join(f"train.{key}={method.train[key]}" for key in other)
+        set_to = ", ".join(f"train.{key}={getattr(config.train, key)}" for key in other)
+        rest = " ".join(f"train.{key}={value}" for key, value in method.train.items() if key not in other)
+        raise ConfigError(
+            f"train.loss={method.name} means {meant}, and {set_to} is set. Drop the latter, or choose each key "
+            f"yourself: train.loss=ppo {rest}"
+        )
+    return config.model_copy(update={"train": config.train.model_copy(update=dict(method.train))})
+
+
+def _rewards_of_method(config: RunConfig) -> list[RewardConfig]:
+    method, limits = METHODS.get(config.train.loss), config.rollout
+    if method is None:
+        return []
+    limit = min(limits.max_tokens, limits.max_turns * limits.max_turn_tokens)
+    return [RewardConfig.model_validate(reward) for reward in method.rewards(limit)]
+
+
+def _settled(reward: RewardConfig, registry: Registry) -> RewardConfig:
+    """The reward with its options as its factory's `settle` rewrites them (see `lazy.LazyReward`), and its file.
+
+    A file is named by its absolute path, and its reward labelled by the name alone.
+    """
+    factory = registry.find(reward.name, "reward_scorer", "verifier").factory
+    file, _, name = reward.name.rpartition(":")
+    if is_file(file):
+        absolute = f"{Path(file).expanduser().resolve()}:{name}"
+        reward = reward.model_copy(update={"name": absolute, "label": reward.label or name})
+    settle = declared(factory, RewardFactoryTraits, f"The factory of the reward '{reward.name}'").settle
+    if settle is None or not reward.options:
+        return reward
+    known = reward.model_dump(exclude=set(reward.options), exclude_unset=True)
+    return RewardConfig.model_validate({**known, **settle(reward.options)})
+
+
+def with_judge(rewards: Sequence[RewardConfig], judge: str, registry: Registry) -> tuple[RewardConfig, ...]:
+    """The rewards with a judge at this address: the one among them, or else a new one with weight 1.
+
+    Args:
+        judge: the address of an OpenAI-compatible server.
+
+    Raises:
+        UsageError: ``judge`` is no address.
+        ConfigError: another reward has the label ``judge``.
+        PluginError: no installed plugin has a judge.
+    """
+    place = _place(judge)
+    try:
+        registry.find(JUDGE, "reward_scorer", "verifier")
+    except PluginError as error:
+        raise PluginError(
+            f"--judge needs the reward '{JUDGE}', which no installed plugin gives: "
+            f"pip install rlfactory-judge ({error})"
+        ) from error
+    if any(_judges(reward) for reward in rewards):
+        return tuple(_at(reward, place) if _judges(reward) else reward for reward in rewards)
+    if any(reward.key == JUDGE for reward in rewards):
+        raise ConfigError(f"--judge {judge}: another reward is labelled '{JUDGE}'. Give it another label.")
+    added = RewardConfig.model_validate({"name": JUDGE, "weight": 1.0, **place})
+    return (*rewards, added)
+
+
+def _judges(reward: RewardConfig) -> bool:
+    return reward.name.rsplit(":", 1)[-1] == JUDGE
+
+
+def _at(reward: RewardConfig, place: Mapping[str, str]) -> RewardConfig:
+    """The reward without its own address. The name of a pool's model goes as well: a server may name it otherwise."""
+    dropped = {"url", "placement", "gpus", "tensor_parallel"}
+    dropped |= {"model"} if reward.options.get("placement") == "pool" else set()
+    return RewardConfig.model_validate({**reward.model_dump(exclude=dropped, exclude_unset=True), **place})
+
+
+def _place(judge: str) -> dict[str, str]:
+    if judge.startswith(("http://", "https://")):
+        return {"url": judge}
+    raise UsageError(
+        f"--judge {judge.rpartition('@')[2]}: expected the address of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1."
+    )
