@@ -11,7 +11,7 @@ from reward_examples import SEARCH, Ranks, attempts, trajectory
 
 from rlfactory_core.errors import ConfigError, VerifierError
 from rlfactory_core.rewards import ExactMatch, Format, RewardLayer
-from rlfactory_core.tasks.scorers import TaskScorers
+from rlfactory_core.tasks.scorers import Scorers
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tools.attempt import close_all
 from rlfactory_core.types import FaultKind, Group, Score, Trajectory, Verdict
@@ -273,7 +273,7 @@ def test_a_verifier_that_holds_something_is_opened_with_the_task_and_closed() ->
 
     async def live() -> Trajectory:
         weighted = {"client": (client, 1.0), "format": (Format(), 1.0)}
-        scorers = TaskScorers(weighted, RewardLayer(weighted))
+        scorers = Scorers.of(weighted)
         await scorers.open(Task(), served=None)
         scored = await scorers.layer.score_trajectory(trajectory("<answer>x</answer>"))
         await scorers.close()

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from rlfactory_core import Sample
 from rlfactory_core.errors import UsageError, nearest
+from rlfactory_core.tasks import DataColumns
 from rlfactory_core.tasks.data import first_rows, load_samples
-from rlfactory_core.tasks.settings import DataColumns
 from rlfactory_nl2sql.databases.reference import DatabaseRef, parse_reference
 
 SPIDER = DataColumns(prompt="question", answer="query", tools=None)

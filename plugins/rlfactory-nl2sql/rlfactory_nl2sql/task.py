@@ -15,7 +15,7 @@ from rlfactory_core import Message, Sample, Section, Task
 from rlfactory_core.errors import UsageError, VerifierError
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_core.settings import Natural, Positive
-from rlfactory_core.tasks.settings import DataColumns
+from rlfactory_core.tasks import DataColumns
 from rlfactory_core.tiny import TinyModelRecipe, answer_text, call
 from rlfactory_nl2sql.checks.parsing import NAMES, parse_query
 from rlfactory_nl2sql.connection import QueryError, QueryLimits

@@ -18,8 +18,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting import RunData
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.report import plugin_sections, write_report
-from rlfactory_core.rewards import RewardLayer
-from rlfactory_core.tasks.scorers import TaskScorers
+from rlfactory_core.tasks.scorers import Scorers
 from rlfactory_core.types import Turn
 
 GOLD = "SELECT name FROM shop WHERE city_id = 1"
@@ -40,7 +39,7 @@ def trajectories(shops: Path, texts: Sequence[str]) -> list[Trajectory]:
     async def scored() -> list[Trajectory]:
         task = Nl2SqlTask({"db": shops})
         weighted = {"execution": (ExecutionMatch(), 1.0)}
-        scorers = TaskScorers(weighted, RewardLayer(weighted))
+        scorers = Scorers.of(weighted)
         await scorers.open(task, served=None)
         try:
             played = [

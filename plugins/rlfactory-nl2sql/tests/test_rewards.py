@@ -17,10 +17,9 @@ from rlfactory_nl2sql.task import Nl2SqlTask
 from rlfactory_core import Message, Sample, StopReason, Task, ToolResult, Trajectory
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.rewards import RewardLayer
 from rlfactory_core.runner.making import make_tasks
 from rlfactory_core.tasks.opening import open_tasks
-from rlfactory_core.tasks.scorers import TaskScorers
+from rlfactory_core.tasks.scorers import Scorers
 from rlfactory_core.types import Turn
 
 GOLD = "SELECT name FROM shop WHERE city_id = 1 ORDER BY name"
@@ -51,7 +50,7 @@ def judge_all(task: Task, rewards: Mapping[str, Any], *items: Trajectory) -> lis
 
     async def run() -> list[Trajectory]:
         weighted = {name: (reward, 1.0) for name, reward in rewards.items()}
-        scorers = TaskScorers(weighted, RewardLayer(weighted))
+        scorers = Scorers.of(weighted)
         await scorers.open(task, served=None)
         try:
             return [await scorers.layer.score_trajectory(item) for item in items]
