@@ -217,7 +217,7 @@ def test_scorers_of_a_rollout_worker_get_the_addresses_before_they_open(payload:
 
     async def play() -> Any:
         _, trajectory = await shared.play(work.dumps(), 0, sampler)
-        await shared.resources.close()
+        await shared.tasks.close()
         return trajectory
 
     trajectory = asyncio.run(play())

@@ -11,6 +11,7 @@ from rlfactory_verl.vision import check_images, shows_images
 from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.runner.making import make_chat
 
 pytest.importorskip("transformers")
 pytest.importorskip("rlfactory_vision", reason="without it no tool returns an image")
@@ -38,4 +39,4 @@ def test_a_model_without_an_image_processor_is_refused_before_anything_starts(tm
     model = tiny_vision.make_vlm(tmp_path / "vlm", "qwen3_vl")
     (model / "preprocessor_config.json").unlink()
     with pytest.raises(ChatFormatError, match=r"preprocessor_config\.json"):
-        check_images(ChatConfig(), str(model), Registry())
+        check_images(ChatConfig(), str(model), make_chat(ChatConfig(), Registry()))

@@ -114,7 +114,7 @@ def play(made: WorkerRuntime, *works: RolloutRequest, attempt: int = 0) -> list[
     async def run() -> list[Trajectory]:
         found = await asyncio.gather(*(made.play(work.dumps(), attempt, sampler) for work in works))
         assert [work for work, _ in found] == list(works)
-        await made.resources.close()
+        await made.tasks.close()
         return [trajectory for _, trajectory in found]
 
     return asyncio.run(run())
