@@ -34,7 +34,7 @@ from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.server import Gateway
 from rlfactory_devkit.tokenizers import tiny_tokenizer
 
-from rlfactory_core.chat.qwen3 import Qwen3Format
+from rlfactory_core.chat import Qwen3Format
 from rlfactory_core.rollout import Episode, RolloutLimits, TokenModel
 from rlfactory_core.types import Message, Sample, SampledTokens, SamplingParams, ToolSpec
 from rlfactory_core.utils.garbage import collect_rarely

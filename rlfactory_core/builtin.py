@@ -45,26 +45,26 @@ def rlfactory_verifiers(register: Register) -> None:
 @hookimpl
 def rlfactory_chat_formats(register: Register) -> None:
     # The first whose `matches` says so is chosen: the more special before the more general.
-    chat = "rlfactory_core.chat"
-    register("minimax-m2", lazy.LazyChatFormat(f"{chat}.xml_calls:MinimaxFormat"))
-    register("deepseek-v3.2", lazy.LazyChatFormat(f"{chat}.xml_calls:DsmlFormat"))
-    register("hunyuan-v3", lazy.LazyChatFormat(f"{chat}.xml_calls:HunyuanFormat"))
-    register("seed-oss", lazy.LazyChatFormat(f"{chat}.xml_calls:SeedOssFormat"))
-    register("kimi-k2", lazy.LazyChatFormat(f"{chat}.kimi:KimiFormat"))
-    register("lfm2", lazy.LazyChatFormat(f"{chat}.lists:Lfm2Format"))
-    register("pythonic", lazy.LazyChatFormat(f"{chat}.lists:PythonicFormat"))
-    register("gemma-4", lazy.LazyChatFormat(f"{chat}.gemma4:Gemma4Format"))
-    register("xlam", lazy.LazyChatFormat(f"{chat}.lists:XlamFormat"))
-    register("qwen3-coder", lazy.LazyChatFormat(f"{chat}.qwen3:Qwen3CoderFormat"))
-    register("qwen2.5", lazy.LazyChatFormat(f"{chat}.qwen3:Qwen25Format"))
-    register("qwen3", lazy.LazyChatFormat(f"{chat}.qwen3:Qwen3Format"))
-    register("llama3", lazy.LazyChatFormat(f"{chat}.llama3:Llama3Format"))
-    register("llama4", lazy.LazyChatFormat(f"{chat}.llama3:Llama4Format"))
-    register("mistral", lazy.LazyChatFormat(f"{chat}.mistral:MistralFormat"))
-    register("deepseek-v3", lazy.LazyChatFormat(f"{chat}.deepseek:DeepseekFormat"))
-    register("glm-4.5", lazy.LazyChatFormat(f"{chat}.glm:GlmFormat"))
-    register("gpt-oss", lazy.LazyChatFormat(f"{chat}.gpt_oss:GptOssFormat"))
-    register("hermes", lazy.LazyChatFormat(f"{chat}.hermes:HermesFormat"))
+    families = "rlfactory_core.chat.families"
+    register("minimax-m2", lazy.LazyChatFormat(f"{families}.xml_calls:MinimaxFormat"))
+    register("deepseek-v3.2", lazy.LazyChatFormat(f"{families}.xml_calls:DsmlFormat"))
+    register("hunyuan-v3", lazy.LazyChatFormat(f"{families}.xml_calls:HunyuanFormat"))
+    register("seed-oss", lazy.LazyChatFormat(f"{families}.xml_calls:SeedOssFormat"))
+    register("kimi-k2", lazy.LazyChatFormat(f"{families}.kimi:KimiFormat"))
+    register("lfm2", lazy.LazyChatFormat(f"{families}.lists:Lfm2Format"))
+    register("pythonic", lazy.LazyChatFormat(f"{families}.lists:PythonicFormat"))
+    register("gemma-4", lazy.LazyChatFormat(f"{families}.gemma4:Gemma4Format"))
+    register("xlam", lazy.LazyChatFormat(f"{families}.lists:XlamFormat"))
+    register("qwen3-coder", lazy.LazyChatFormat(f"{families}.qwen3:Qwen3CoderFormat"))
+    register("qwen2.5", lazy.LazyChatFormat(f"{families}.qwen3:Qwen25Format"))
+    register("qwen3", lazy.LazyChatFormat(f"{families}.qwen3:Qwen3Format"))
+    register("llama3", lazy.LazyChatFormat(f"{families}.llama3:Llama3Format"))
+    register("llama4", lazy.LazyChatFormat(f"{families}.llama3:Llama4Format"))
+    register("mistral", lazy.LazyChatFormat(f"{families}.mistral:MistralFormat"))
+    register("deepseek-v3", lazy.LazyChatFormat(f"{families}.deepseek:DeepseekFormat"))
+    register("glm-4.5", lazy.LazyChatFormat(f"{families}.glm:GlmFormat"))
+    register("gpt-oss", lazy.LazyChatFormat(f"{families}.gpt_oss:GptOssFormat"))
+    register("hermes", lazy.LazyChatFormat(f"{families}.hermes:HermesFormat"))
 
 
 @hookimpl

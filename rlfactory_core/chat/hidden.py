@@ -1,7 +1,8 @@
-"""Finds the parts of tools' schemas that a chat template does not show to the model.
+"""Finds what a model's chat template leaves out: fields of messages, and parts of tools' schemas.
 
-Each name and each value to choose from is replaced by a text of its own, of the same length where that is possible,
-because some templates leave out what is long. What the template then leaves out is hidden, whatever the template is.
+It renders them once with marks in the place of their texts, and looks which of the marks are there. What the template
+supports is thereby seen from what it writes. The marks of a schema have the length of its names and values where that
+is possible, because some templates leave out what is long.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from itertools import islice
 from typing import Any
 
 from rlfactory_core.chat.schemas import expanded, inlined
-from rlfactory_core.types import ToolSpec
+from rlfactory_core.protocols import ChatFormat
+from rlfactory_core.types import Message, ToolCall, ToolSpec
 
 _MOST = 10  # arguments that a message names
 _MOST_PARTS = 5  # of each
@@ -99,4 +101,55 @@ def hidden_arguments(tools: Sequence[ToolSpec], render: Callable[[Sequence[ToolS
     return (
         f"The model's chat template does not show all of these arguments: {', '.join(found[:_MOST])}{more}. Say what "
         "is missing in the tools' descriptions, or give the arguments simpler types."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Unwritten:
+    """One field of a message that does not reach the model."""
+
+    index: int  # of the message, from 0
+    role: str
+    field: str
+    by_design: bool  # templates of many families leave it out of earlier turns: thinking, and text beside calls
+
+    @property
+    def text(self) -> str:
+        return f"{self.field} of message {self.index} ({self.role})"
+
+
+def unwritten(chat: ChatFormat, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> list[Unwritten]:
+    """The fields of these messages that a prompt of them does not hold.
+
+    Raises:
+        ChatFormatError: the template does not accept such a conversation.
+    """
+    marks: dict[str, Unwritten] = {}
+    marked = [_marked(message, index, marks) for index, message in enumerate(messages)]
+    text = chat.decode(chat.initial_ids(marked, tools))
+    return [found for mark, found in marks.items() if mark not in text]
+
+
+def _marked(message: Message, index: int, marks: dict[str, Unwritten]) -> Message:
+    """The message with a mark for each of its texts, which is added to ``marks``."""
+
+    def mark(field: str, *, by_design: bool = False) -> str:
+        name = f"probe{len(marks)}x"
+        marks[name] = Unwritten(index, message.role, field, by_design)
+        return name
+
+    def call(each: ToolCall) -> ToolCall:
+        what = f"a call of {each.name}"
+        arguments = {"probe": mark(f"the arguments of {what}")} if each.arguments else {}
+        return ToolCall(each.id, mark(what), json.dumps(arguments), arguments)
+
+    calls = tuple(map(call, message.tool_calls))
+    beside = bool(calls)
+    named = message.name if message.role == "tool" else message.name and mark("the name", by_design=True)
+    return replace(
+        message,
+        content=mark("the text", by_design=beside) if message.content.strip() else message.content,
+        reasoning=message.reasoning and mark("the thinking", by_design=True),
+        tool_calls=calls,
+        name=named,
     )

@@ -11,9 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rlfactory_core.chat.hidden import hidden_arguments
+from rlfactory_core.chat.hidden import hidden_arguments, unwritten
 from rlfactory_core.chat.template import TemplateFormat
-from rlfactory_core.chat.unwritten import unwritten
 from rlfactory_core.errors import ChatFormatError, DataError
 from rlfactory_core.images import NAME
 from rlfactory_core.reporting.progress import count_text

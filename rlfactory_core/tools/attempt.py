@@ -13,6 +13,7 @@ import socket
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor
+from contextvars import copy_context
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
@@ -67,35 +68,30 @@ class Answer:
 
 async def attempt(tool: Tool, arguments: Mapping[str, Any], context: ToolContext, seconds: float) -> Answer:
     """Call the tool for at most ``seconds``. Raises only `asyncio.CancelledError`, when the caller is cancelled."""
-    # In a task of its own, a tool that cancels itself differs from a caller that is cancelled, and can be abandoned.
-    task = asyncio.create_task(_answer(tool, arguments, context), name=TASK_NAME + tool.spec.name)
+    name, scope = tool.spec.name, copy_context()
+    scope.run(RUNNING_TOOL.set, name)
+    deadline, task = asyncio.timeout(seconds), None
     try:
-        async with asyncio.timeout(seconds):
-            return await asyncio.shield(task)
-    except TimeoutError:
-        reason = f"no answer within {seconds:.3g} s"
-        _log.warning("tool %s: %s", tool.spec.name, reason)
-        return Answer(f"Error: {tool.spec.name} did not answer in time.", FaultKind.INFRA, reason=reason)
+        async with deadline:
+            # In a task of its own, a tool that cancels itself differs from a cancelled caller, and can be abandoned.
+            task = asyncio.create_task(tool.call(arguments, context), name=TASK_NAME + name, context=scope)
+            return Answer(content_text(await asyncio.shield(task)))
     except asyncio.CancelledError:
         caller = asyncio.current_task()
-        if not task.cancelled() or (caller is not None and caller.cancelling()):
+        if task is None or not task.cancelled() or (caller is not None and caller.cancelling()):
             raise
         reason = "it cancelled itself"
-        _log.warning("tool %s: %s", tool.spec.name, reason)
-        return unavailable(tool.spec.name, reason)
+        _log.warning("tool %s: %s", name, reason)
+        return unavailable(name, reason)
+    except Exception as error:  # noqa: BLE001 the boundary to the tool's code
+        if not deadline.expired():
+            return _attribute(name, error)
+        reason = f"no answer within {seconds:.3g} s"
+        _log.warning("tool %s: %s", name, reason)
+        return Answer(f"Error: {name} did not answer in time.", FaultKind.INFRA, reason=reason)
     finally:
-        if not task.done() and not await cancelled(task):
-            _log.error("tool %s ignores its cancellation and keeps running", tool.spec.name)
-
-
-async def _answer(tool: Tool, arguments: Mapping[str, Any], context: ToolContext) -> Answer:
-    RUNNING_TOOL.set(tool.spec.name)  # of this task, which makes this attempt only
-    try:
-        return Answer(content_text(await tool.call(arguments, context)))
-    except (asyncio.CancelledError, KeyboardInterrupt):
-        raise
-    except BaseException as error:  # noqa: BLE001 the boundary; SystemExit and others would end the event loop
-        return _attribute(tool.spec.name, error)
+        if task is not None and not task.done() and not await cancelled(task):
+            _log.error("tool %s ignores its cancellation and keeps running", name)
 
 
 def _attribute(name: str, error: BaseException) -> Answer:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import sys
@@ -100,7 +101,12 @@ class FunctionTool(Generic[P, R]):
             values[self._signature.context_parameter] = context
         fn: Callable[..., Any] = self._fn
         if self._is_async:
-            return await self._in_text(await fn(**values))
+            try:
+                return await self._in_text(await fn(**values))
+            except (Exception, asyncio.CancelledError, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # SystemExit and others would end the event loop and not only the call
+                raise RuntimeError(f"the function raised {error!r}") from error
         value = await self._pool.run(functools.partial(_called, fn, values))
         return await self._in_text(await value) if inspect.isawaitable(value) else value
 

@@ -88,7 +88,7 @@ def make_model(folder: Path, corpus: Path, rows: Sequence[dict[str, Any]]) -> No
     """A Hugging Face folder: shown for some steps that one searches, or answers."""
     from rlfactory_search.task import SearchTask
 
-    from rlfactory_core.chat.qwen3 import Qwen3Format
+    from rlfactory_core.chat.families.qwen3 import Qwen3Format
     from rlfactory_core.engines.local.model.policy import RaggedPolicy
     from rlfactory_core.engines.local.tiny.tiny_model import build_model, build_tokenizer
     from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart

@@ -8,30 +8,8 @@ from functools import cache
 from typing import Any
 
 from chat_templates import HERMES, KIMI_THINKING, MISTRAL_V3, PHI4_MINI_TEMPLATE, PLAIN_CHATML
-from chat_tokenizers import (
-    DEEPSEEK,
-    DEEPSEEK_V32,
-    GEMMA3,
-    GEMMA4,
-    GLM,
-    GPT_OSS,
-    HUNYUAN,
-    KIMI,
-    LFM2,
-    LLAMA,
-    LLAMA4,
-    MINIMAX,
-    MISTRAL,
-    PHI3,
-    PHI4_MINI,
-    QWEN,
-    SEED,
-    Kind,
-    llama4_template,
-    make_tokenizer,
-    published,
-)
-from rlfactory_devkit.tokenizers import chat_template, families
+from chat_tokenizers import GEMMA3, PHI3, PHI4_MINI, Kind, llama4_template, make_tokenizer, published
+from rlfactory_devkit.tokenizers import chat_template, families, tokenizer_kinds
 
 from rlfactory_core.builtin import rlfactory_chat_formats
 from rlfactory_core.chat.select import choose_format
@@ -69,53 +47,33 @@ class Family:
     templates: tuple[str, ...]
 
 
+PUBLISHED = {  # templates that trl brings, or this folder; each family has one of the kit's, too
+    "qwen2.5": ("qwen2_5", "qwen2_5_training"),
+    "qwen3": (
+        *("qwen3", "qwen3_training", "qwen3_instruct_2507", "qwen3_instruct_2507_training"),
+        *("qwen3_vl", "qwen3_vl_training", "hermes_3"),
+    ),
+    "qwen3-coder": (
+        *("qwen3_5_think", "qwen3_5_think_training", "qwen3_5_nothink", "qwen3_5_nothink_training"),
+        *("qwen3_6", "qwen3_6_training", "qwen3_8", "qwen3_8_training", "nemotron_3_nano"),
+        *("nemotron_3_super", "nemotron_3_ultra", "nemotron_3_5_lightning"),
+    ),
+    "llama3": ("llama3", "llama3_training", "llama3_1", "llama3_2"),
+    "llama4": ("llama4_processor",),
+    "mistral": ("mistral_v3",),
+    "deepseek-v3": ("deepseekv3", "deepseekv3_training", "deepseek_r1_distill", "deepseek_r1_distill_training"),
+    "glm-4.5": ("glm4moe", "glm4moe_training"),
+    "gpt-oss": ("gptoss", "gptoss_training"),
+    "kimi-k2": ("kimi_thinking",),
+    "lfm2": ("lfm2", "lfm2_training", "lfm2_v2", "lfm2_v2_training", "lfm2_2_5", "lfm2_2_5_v2", "lfm2_2_5_vl"),
+    "gemma-4": ("gemma4", "gemma4_v2", "gemma4_v3", "gemma4_v4", "gemma4_v5"),
+    "hermes": ("qwen2_5_vl", "plain_chatml"),
+}
 FAMILIES = (
-    Family("qwen2.5", QWEN, ("own_qwen2.5", "qwen2_5", "qwen2_5_training")),
-    Family(
-        "qwen3",
-        QWEN,
-        (
-            *("own_qwen3", "qwen3", "qwen3_training", "qwen3_instruct_2507", "qwen3_instruct_2507_training"),
-            *("qwen3_vl", "qwen3_vl_training", "hermes_3"),
-        ),
-    ),
-    Family(
-        "qwen3-coder",
-        QWEN,
-        (
-            *("qwen3_5_think", "qwen3_5_think_training", "qwen3_5_nothink", "qwen3_5_nothink_training"),
-            *("qwen3_6", "qwen3_6_training", "qwen3_8", "qwen3_8_training", "nemotron_3_nano"),
-            *("nemotron_3_super", "nemotron_3_ultra", "nemotron_3_5_lightning"),
-            "own_qwen3-coder",
-        ),
-    ),
-    Family("llama3", LLAMA, ("own_llama3", "llama3", "llama3_training", "llama3_1", "llama3_2")),
-    Family("mistral", MISTRAL, ("mistral_v3", "own_mistral")),
-    Family(
-        "deepseek-v3",
-        DEEPSEEK,
-        ("deepseekv3", "deepseekv3_training", "deepseek_r1_distill", "deepseek_r1_distill_training", "own_deepseek-v3"),
-    ),
-    Family("glm-4.5", GLM, ("own_glm-4.5", "glm4moe", "glm4moe_training")),
-    Family("gpt-oss", GPT_OSS, ("own_gpt-oss", "gptoss", "gptoss_training")),
-    Family("minimax-m2", MINIMAX, ("own_minimax-m2",)),
-    Family("deepseek-v3.2", DEEPSEEK_V32, ("own_deepseek-v3.2",)),
-    Family("hunyuan-v3", HUNYUAN, ("own_hunyuan-v3",)),
-    Family("seed-oss", SEED, ("own_seed-oss",)),
-    Family("kimi-k2", KIMI, ("own_kimi-k2", "kimi_thinking")),
-    Family(
-        "lfm2",
-        LFM2,
-        ("own_lfm2", "lfm2", "lfm2_training", "lfm2_v2", "lfm2_v2_training", "lfm2_2_5", "lfm2_2_5_v2", "lfm2_2_5_vl"),
-    ),
-    Family("pythonic", LLAMA4, ("own_pythonic",)),
-    Family("llama4", LLAMA4, ("own_llama4", "llama4_processor")),
-    Family("xlam", QWEN, ("own_xlam",)),
-    Family("gemma-4", GEMMA4, ("own_gemma-4", "gemma4", "gemma4_v2", "gemma4_v3", "gemma4_v4", "gemma4_v5")),
+    *(Family(name, kind, (f"own_{name}", *PUBLISHED.get(name, ()))) for name, kind in tokenizer_kinds().items()),
     Family("hermes", GEMMA3, ("gemma", "gemma_training", "gemma3", "gemma3_training")),
     Family("hermes", PHI4_MINI, ("phi4_mini",)),
     Family("hermes", PHI3, ("phi3", "phi3_training", "phi3_5", "phi3_5_training")),
-    Family("hermes", QWEN, ("own_hermes", "qwen2_5_vl", "plain_chatml")),
 )
 TEMPLATES = [(family.name, template) for family in FAMILIES for template in family.templates]
 

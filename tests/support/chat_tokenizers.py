@@ -11,7 +11,7 @@ import pytest
 from rlfactory_devkit.tokenizers import TokenizerKind as Kind
 from rlfactory_devkit.tokenizers import build_tokenizer, tokenizer_kinds
 
-from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE
+from rlfactory_core.chat.families.qwen3 import QWEN3_TEMPLATE
 
 __all__ = [
     "DEEPSEEK",

@@ -7,9 +7,9 @@ import pytest
 from chat_families import FAMILIES, SEARCH, TEMPLATES, call, formats, make_format, result, template
 from chat_tokenizers import LLAMA, make_tokenizer
 
+from rlfactory_core.chat.hidden import unwritten
 from rlfactory_core.chat.proof import appended, prove_text
 from rlfactory_core.chat.select import choose_format
-from rlfactory_core.chat.unwritten import unwritten
 from rlfactory_core.types import Message, ToolSpec
 
 pytest.importorskip("transformers")

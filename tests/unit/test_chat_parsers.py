@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parser_texts import COMMON, SYNTAXES, Syntax, found, hostile, problems, thinking_tags, tool
 
-from rlfactory_core.chat.gpt_oss import parse_harmony
-from rlfactory_core.chat.hermes import parse_fallback
-from rlfactory_core.chat.llama3 import parse_llama3, parse_llama4
-from rlfactory_core.chat.mistral import parse_mistral
-from rlfactory_core.chat.parsers.hermes import parse_hermes
-from rlfactory_core.chat.parsers.json_calls import MAX_DEPTH
+from rlfactory_core.chat.families.gpt_oss import parse_harmony
+from rlfactory_core.chat.families.hermes import parse_fallback
+from rlfactory_core.chat.families.llama3 import parse_llama3, parse_llama4
+from rlfactory_core.chat.families.mistral import parse_mistral
+from rlfactory_core.chat.parsers.json_calls import MAX_DEPTH, parse_hermes
 from rlfactory_core.chat.parsers.turn import MAX_CALLS, MAX_TAGS
 from rlfactory_core.types import Message
 

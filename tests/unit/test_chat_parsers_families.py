@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from parser_texts import found, tool
 
-from rlfactory_core.chat.deepseek import parse_deepseek
-from rlfactory_core.chat.glm import parse_glm
-from rlfactory_core.chat.gpt_oss import parse_harmony
-from rlfactory_core.chat.hermes import parse_fallback
-from rlfactory_core.chat.kimi import parse_kimi
-from rlfactory_core.chat.llama3 import parse_llama3
-from rlfactory_core.chat.mistral import parse_mistral
+from rlfactory_core.chat.families.deepseek import parse_deepseek
+from rlfactory_core.chat.families.glm import parse_glm
+from rlfactory_core.chat.families.gpt_oss import parse_harmony
+from rlfactory_core.chat.families.hermes import parse_fallback
+from rlfactory_core.chat.families.kimi import parse_kimi
+from rlfactory_core.chat.families.llama3 import parse_llama3
+from rlfactory_core.chat.families.mistral import parse_mistral
+from rlfactory_core.chat.families.xml_calls import parse_dsml, parse_minimax, parse_seed_oss
 from rlfactory_core.chat.parsers.json_calls import typed
-from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
-from rlfactory_core.chat.xml_calls import parse_dsml, parse_minimax, parse_seed_oss
+from rlfactory_core.chat.parsers.tagged import parse_qwen3_coder
 from rlfactory_core.types import Message
 
 # --- XML ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from parser_texts import found
 
-from rlfactory_core.chat.lists import parse_lfm2, parse_pythonic
+from rlfactory_core.chat.families.lists import parse_lfm2, parse_pythonic
 from rlfactory_core.chat.parsers.literals import python_text
 
 PYTHON_VALUES = (

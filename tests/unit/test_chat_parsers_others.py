@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from parser_texts import found, tool
 
-from rlfactory_core.chat.gemma4 import parse_gemma4
-from rlfactory_core.chat.lists import parse_xlam
-from rlfactory_core.chat.llama3 import parse_llama4
-from rlfactory_core.chat.xml_calls import parse_dsml, parse_hunyuan, parse_minimax, parse_seed_oss
+from rlfactory_core.chat.families.gemma4 import parse_gemma4
+from rlfactory_core.chat.families.lists import parse_xlam
+from rlfactory_core.chat.families.llama3 import parse_llama4
+from rlfactory_core.chat.families.xml_calls import parse_dsml, parse_hunyuan, parse_minimax, parse_seed_oss
 
 LONDON = '<|tool_call>call:get_time{city:<|"|>London<|"|>}<tool_call|>'
 THOUGHT = "<|channel>thought\nI'm\nthinking<channel|>"

@@ -8,7 +8,7 @@ import pytest
 from chat_families import FAMILIES, Family, formats, template
 from chat_tokenizers import QWEN, Kind, make_tokenizer, published
 
-from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE, Qwen3Format
+from rlfactory_core.chat.families.qwen3 import QWEN3_TEMPLATE, Qwen3Format
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.errors import ChatFormatError
 

@@ -36,7 +36,7 @@ DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins
 TEMPLATES = [*(ROOT / "plugins" / "rlfactory-devkit" / "rlfactory_devkit" / "scaffold" / "templates").rglob("*.jinja")]
 _PACKAGES = r"rlfactory_(?:core|devkit|mcp|sandbox)"
 IMPORT = re.compile(rf"^\s*from ({_PACKAGES}[\w.]*) import (?:\(([^)]*)\)|([^#\n]*))", re.MULTILINE)
-ONE_OF_MANY = {("rlfactory_core.chat.llama3", "Llama3Format")}  # a built-in format, where any would do
+ONE_OF_MANY = {("rlfactory_core.chat.families.llama3", "Llama3Format")}  # a built-in format, where any would do
 
 
 def test_what_examples_and_templates_import_is_public() -> None:

@@ -10,7 +10,7 @@ import pytest
 from chat_tokenizers import make_tokenizer, published
 from conversations import CHAT, RecordingSampler, calling, check_exact
 
-from rlfactory_core.chat.qwen3 import Qwen3Format
+from rlfactory_core.chat.families.qwen3 import Qwen3Format
 from rlfactory_core.protocols import ChatFormat, Env
 from rlfactory_core.rollout import Episode, RolloutLimits, TokenModel, ToolEnv, rollout
 from rlfactory_core.rollout.history import REMOVED, History

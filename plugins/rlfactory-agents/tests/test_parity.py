@@ -15,7 +15,7 @@ from rlfactory_agents.server import Gateway
 from rlfactory_devkit import ToyChatFormat
 from rlfactory_devkit.tokenizers import tiny_tokenizer
 
-from rlfactory_core.chat.qwen3 import Qwen3Format
+from rlfactory_core.chat import Qwen3Format
 from rlfactory_core.gateway import Endpoint
 from rlfactory_core.protocols import ChatFormat, Env
 from rlfactory_core.rewards.scorers import ExactMatch

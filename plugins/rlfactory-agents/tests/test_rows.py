@@ -22,8 +22,7 @@ from rlfactory_agents.protocols.chat_completions import ChatCompletions
 from rlfactory_agents.server import FORMATS
 from rlfactory_devkit.tokenizers import families, tiny_tokenizer
 
-from rlfactory_core.chat.select import choose_format
-from rlfactory_core.chat.template import TemplateFormat
+from rlfactory_core.chat import TemplateFormat, choose_format
 from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.rollout import RolloutLimits, TokenModel
 from rlfactory_core.types import Message, Row, SampledTokens, SamplingParams, StopReason, ToolCall

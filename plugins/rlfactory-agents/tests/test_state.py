@@ -30,7 +30,7 @@ from rlfactory_agents.reading import opening_ids
 from rlfactory_agents.server import FORMATS
 from rlfactory_devkit.tokenizers import tiny_tokenizer
 
-from rlfactory_core.chat.select import choose_format
+from rlfactory_core.chat import choose_format
 from rlfactory_core.types import Message
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from rlfactory_core.chat.parsers.hermes import parse_hermes
+from rlfactory_core.chat.parsers import parse_hermes
 from rlfactory_core.types import Message, Role, ToolSpec
 
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rlfactory_devkit import families, tiny_tokenizer
 
 from rlfactory_core import Message, ToolSpec
-from rlfactory_core.chat.select import choose_format
+from rlfactory_core.chat import choose_format
 from rlfactory_core.errors import MissingExtraError, UsageError
 
 PUBLISHED = {

@@ -10,10 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rlfactory_core.chat.hermes import HermesFormat
-from rlfactory_core.chat.qwen3 import Qwen3CoderFormat, Qwen3Format, Qwen25Format
-from rlfactory_core.chat.select import choose_format
-from rlfactory_core.chat.template import TemplateFormat
+from rlfactory_core.chat import HermesFormat, Qwen3CoderFormat, Qwen3Format, Qwen25Format, TemplateFormat, choose_format
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.types import Message, ToolCall

@@ -1,10 +1,9 @@
-"""Parsers for the text of each model family, one module for each call syntax.
+"""Parsers of assistant turns, one module for each way to write calls.
 
 The names here are for a parser of your own.
 """
 
-from rlfactory_core.chat.parsers.hermes import parse_hermes
-from rlfactory_core.chat.parsers.json_calls import read_object
-from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, between, read_turn
+from rlfactory_core.chat.parsers.json_calls import parse_hermes, read_object
+from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Syntax, Turn, between
 
-__all__ = ["MalformedError", "Parser", "Syntax", "Turn", "between", "parse_hermes", "read_object", "read_turn"]
+__all__ = ["MalformedError", "Parser", "Syntax", "Turn", "between", "parse_hermes", "read_object"]

@@ -12,8 +12,19 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from rlfactory_core.chat.parsers.turn import MAX_CALLS, CallObject, MalformedError, Text, Turn, is_name, skip_space
+from rlfactory_core.chat.parsers.turn import (
+    MAX_CALLS,
+    CallObject,
+    MalformedError,
+    Parser,
+    Text,
+    Turn,
+    between,
+    is_name,
+    skip_space,
+)
 from rlfactory_core.chat.schemas import argument_types, kind
+from rlfactory_core.tiny import CALL_CLOSE, CALL_OPEN
 from rlfactory_core.types import ToolSpec
 from rlfactory_core.utils.text import STRICT_JSON
 
@@ -199,3 +210,17 @@ def typed(text: str, tool: ToolSpec | None, argument: str) -> Any:
         except MalformedError:
             return text
     return value if not types or kind(value) in types else text
+
+
+def read_tagged_json(turn: Turn, start: int) -> int:
+    """Read the JSON value first and then its closing tag, so that a tag within a string is text."""
+    return turn.add(read_call_object(turn.text, start), close=CALL_CLOSE)
+
+
+HERMES = between(CALL_OPEN, CALL_CLOSE, read_tagged_json, '{"name": "NAME", "arguments": {…}}')
+parse_hermes = Parser((HERMES,))
+"""Reads thinking and ``<tool_call>{"name": …, "arguments": {…}}</tool_call>``, as Qwen 2.5, 3 and Hermes write it.
+
+A call that is not closed by ``</tool_call>`` is an error even if its JSON is complete: a model that is rewarded for
+half a tag unlearns the tag, and other parsers disagree on such text. White space around the JSON is ignored.
+"""

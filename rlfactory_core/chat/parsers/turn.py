@@ -157,12 +157,18 @@ def between(opener: str, close: str, read: Callable[[Turn, int], int], body: str
 
 @dataclass(frozen=True, slots=True)
 class Parser:
-    """`read_turn` with a family's syntaxes and options."""
+    """Parses one assistant turn without its stop token, by the syntaxes of a family.
+
+    Calls within a thinking block do not count, and a block that is never closed takes the rest of the text. Text before
+    a closing tag without an opening tag is reasoning, its calls included, because the generation prompt may have opened
+    the block (``thinking_open``: it did). Ids are ``call_0``, ``call_1``, … in the order of the text.
+    """
 
     syntaxes: tuple[Syntax, ...]
-    thinking: tuple[str, str] = ("<think>", "</think>")
-    markup: Sequence[str] = ()
+    thinking: tuple[str, str] = ("<think>", "</think>")  # the tags around a thinking block
+    markup: Sequence[str] = ()  # literal texts around calls that are ignored
     at_start: Callable[[Turn, int], int] = lambda turn, position: position
+    """Reads calls that count only if nothing but thinking comes before them."""
 
     def __call__(self, text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
         turn = Turn(text, {tool.name: tool for tool in tools})
@@ -188,29 +194,6 @@ class Parser:
                 position = read_or_refuse(turn, by_opener[tag], position)
         turn.say(turn.text[position:])
         return turn.message()
-
-
-def read_turn(
-    text: str,
-    tools: Sequence[ToolSpec],
-    *syntaxes: Syntax,
-    thinking: tuple[str, str] = ("<think>", "</think>"),
-    thinking_open: bool = False,
-    markup: Sequence[str] = (),
-    at_start: Callable[[Turn, int], int] = lambda turn, position: position,
-) -> Message:
-    """Parse one assistant turn without its stop token.
-
-    Calls within a thinking block do not count, and a block that is never closed takes the rest of the text. Text before
-    a closing tag without an opening tag is reasoning, its calls included, because the generation prompt may have opened
-    the block (``thinking_open`` says that it did). Ids are ``call_0``, ``call_1``, … in the order of the text.
-
-    Args:
-        thinking: the two tags around a thinking block.
-        markup: literal texts around calls that are ignored.
-        at_start: reads calls that count only if nothing but thinking comes before them.
-    """
-    return Parser(syntaxes, thinking, markup, at_start)(text, tools, thinking_open=thinking_open)
 
 
 def with_own_ids(message: Message, text: str, find: Callable[[str, int, int], re.Match[str] | None]) -> Message:

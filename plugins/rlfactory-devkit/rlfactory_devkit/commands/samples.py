@@ -88,7 +88,7 @@ def prompt(which: str, split: str, as_json: bool, rest: tuple[str, ...], **optio
 def _prompt(bench: TaskBench, sample: Sample) -> dict[str, Any]:
     if bench.runtime.agents is not None:
         raise UsageError("An agent of your own writes its prompts itself: see them with `rlfactory agents try`.")
-    from rlfactory_core.chat.unwritten import unwritten
+    from rlfactory_core.chat import unwritten
     from rlfactory_core.runner.making import make_chat
 
     with needs_local():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlfactory_core.chat.parsers.hermes import parse_hermes
+from rlfactory_core.chat.parsers import parse_hermes
 from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import EnvStep, Model, Sampled
 from rlfactory_core.tasks import StepwiseEpisode, TaskRuntime

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from rlfactory_core.cache import build_once, check_room, digest
-from rlfactory_core.chat.qwen3 import Qwen3Format
+from rlfactory_core.chat.families.qwen3 import Qwen3Format
 from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.engines.exports import Origin
 from rlfactory_core.engines.local.model.loading import load_pretrained, load_tokenizer, quiet_transformers

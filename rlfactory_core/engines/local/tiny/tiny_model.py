@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from rlfactory_core.chat.qwen3 import QWEN3_TEMPLATE
+from rlfactory_core.chat.families.qwen3 import QWEN3_TEMPLATE
 from rlfactory_core.tiny import TinyModelRecipe
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

@@ -19,10 +19,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rlfactory_core.chat.llama3 import read_function_json
-from rlfactory_core.chat.parsers.hermes import HERMES, read_tagged_json
-from rlfactory_core.chat.parsers.json_calls import read_arguments
-from rlfactory_core.chat.parsers.qwen3_coder import FUNCTION, RESUME_FUNCTION, read_function, read_tagged_function
+from rlfactory_core.chat.families.llama3 import read_function_json
+from rlfactory_core.chat.parsers.json_calls import HERMES, read_arguments, read_tagged_json
+from rlfactory_core.chat.parsers.tagged import FUNCTION, RESUME_FUNCTION, read_function, read_tagged_function
 from rlfactory_core.chat.parsers.turn import Parser, Syntax, Turn, between, named, skip_space
 from rlfactory_core.chat.rendering import Entry
 from rlfactory_core.chat.template import TemplateFormat

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import re
 
-from rlfactory_core.chat.hermes import HermesFormat
-from rlfactory_core.chat.parsers.hermes import HERMES
-from rlfactory_core.chat.parsers.qwen3_coder import parse_qwen3_coder
+from rlfactory_core.chat.families.hermes import HermesFormat
+from rlfactory_core.chat.parsers.json_calls import HERMES
+from rlfactory_core.chat.parsers.tagged import parse_qwen3_coder
 from rlfactory_core.chat.parsers.turn import Parser
 from rlfactory_core.chat.template import TemplateFormat
 

@@ -25,8 +25,7 @@ from functools import partial
 from typing import Any
 
 from rlfactory_core.chat.parsers.json_calls import read_whole, typed
-from rlfactory_core.chat.parsers.qwen3_coder import BODY, VERBATIM, read_tagged_function
-from rlfactory_core.chat.parsers.tagged import Arguments
+from rlfactory_core.chat.parsers.tagged import BODY, VERBATIM, Arguments, read_tagged_function
 from rlfactory_core.chat.parsers.turn import CallObject, Parser, Syntax, Turn, between, named, read_block
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import ToolSpec

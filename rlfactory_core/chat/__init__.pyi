@@ -1,0 +1,9 @@
+from .families.hermes import HermesFormat as HermesFormat
+from .families.qwen3 import QWEN3_TEMPLATE as QWEN3_TEMPLATE
+from .families.qwen3 import Qwen3CoderFormat as Qwen3CoderFormat
+from .families.qwen3 import Qwen3Format as Qwen3Format
+from .families.qwen3 import Qwen25Format as Qwen25Format
+from .hidden import hidden_arguments as hidden_arguments
+from .hidden import unwritten as unwritten
+from .select import choose_format as choose_format
+from .template import TemplateFormat as TemplateFormat
