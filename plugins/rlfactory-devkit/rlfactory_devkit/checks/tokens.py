@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlfactory_core.chat import choose_format
-from rlfactory_core.chat import TemplateFormat
+from rlfactory_core.chat import TemplateFormat, choose_format
 from rlfactory_core.errors import ChatFormatError, MissingExtraError
 from rlfactory_core.plugins.declared import declared
 from rlfactory_core.plugins.lazy import Lazy
