@@ -7,3 +7,4 @@ from .hidden import hidden_arguments as hidden_arguments
 from .hidden import unwritten as unwritten
 from .select import choose_format as choose_format
 from .template import TemplateFormat as TemplateFormat
+from .toy import ToyChatFormat as ToyChatFormat

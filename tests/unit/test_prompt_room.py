@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 from chat_families import make_format
 from rlfactory_devkit import TaskBench
-from rlfactory_devkit.chat import ToyChatFormat
 
+from rlfactory_core.chat import ToyChatFormat
 from rlfactory_core.engines.positions import known_positions
 from rlfactory_core.errors import DataError
 from rlfactory_core.protocols import ChatFormat

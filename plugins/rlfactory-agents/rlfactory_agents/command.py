@@ -17,9 +17,8 @@ from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.settings import load_yaml, merge
 
 if TYPE_CHECKING:
-    from rlfactory_devkit import TaskBench
-
     from rlfactory_core.protocols import ChatFormat
+    from rlfactory_core.runner import TaskBench
 
 PLACES = {
     "data": ("data", "train"),
@@ -86,9 +85,7 @@ def try_agent(
 def _played_by_solve(
     plugin: str | None, overrides: Sequence[str | Mapping[str, Any]], model: str | None, count: int
 ) -> list[StoredTrajectory]:
-    from rlfactory_devkit import TaskBench
-    from rlfactory_devkit.policies import oracle
-
+    from rlfactory_core.runner import TaskBench, oracle
     from rlfactory_core.tasks.generic import NAME
 
     given = TaskBench(plugin or NAME, overrides)

@@ -15,7 +15,7 @@ import pytest
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-    from rlfactory_devkit.bench import TaskBench
+    from rlfactory_core.runner import TaskBench
     from rlfactory_devkit.checking import Opened
 
 OpenBench = Callable[..., "TaskBench"]
@@ -24,7 +24,7 @@ OpenBench = Callable[..., "TaskBench"]
 @pytest.fixture
 def task_bench() -> Iterator[OpenBench]:
     """``bench = task_bench("my-task", ["task.limit=3"])``: an open `TaskBench`, closed after the test."""
-    from rlfactory_devkit.bench import TaskBench
+    from rlfactory_core.runner import TaskBench
 
     with ExitStack() as benches:
         yield lambda *arguments, **options: benches.enter_context(TaskBench(*arguments, **options))

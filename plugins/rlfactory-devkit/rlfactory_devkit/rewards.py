@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.rewards.scorers import accepted_answers
+from rlfactory_core.runner import TaskBench
 from rlfactory_core.types import Sample, StopReason, Trajectory
-from rlfactory_devkit.bench import TaskBench
 
 
 def opinions(bench: TaskBench) -> tuple[str, ...]:

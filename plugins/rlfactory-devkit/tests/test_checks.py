@@ -150,7 +150,7 @@ COMPUTES = """
 import sys
 import torch
 from rlfactory_core.errors import DeadlineError
-from rlfactory_devkit.loop import LoopThread
+from rlfactory_core.runner.loop_thread import LoopThread
 
 async def compute():
     numbers = torch.ones(300, 300)

@@ -6,9 +6,9 @@ import gc
 import warnings
 
 import pytest
-from rlfactory_devkit.loop import LoopThread
 
 from rlfactory_core.errors import DeadlineError
+from rlfactory_core.runner.loop_thread import LoopThread
 
 
 async def blocking() -> None:

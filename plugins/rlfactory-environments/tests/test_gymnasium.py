@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlfactory_devkit.bench import TaskBench
-from rlfactory_devkit.policies import Policy, constant
 
 from rlfactory_core import Message, Sample
 from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.runner import Policy, TaskBench, constant
 from rlfactory_core.types import StopReason, Trajectory
 
 gym = pytest.importorskip("gymnasium", reason="nox -s environments installs it")

@@ -24,9 +24,9 @@ from openenv.core.mcp_client import MCPToolClient
 from openenv_echo import ECHO, make_echo, openenv, running, serving
 from process_tree import children
 from rlfactory_devkit import TaskBench, constant, oracle, script, tiny_tokenizer
-from rlfactory_devkit.policies import Policy
 
 from rlfactory_core.cli.main import invoke
+from rlfactory_core.runner import Policy
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, Trajectory
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,10 @@ from typing import Any
 import nltk_words
 import pytest
 from fake_openai import FakeServer, Reply, said, serve
-from rlfactory_devkit.bench import TaskBench
-from rlfactory_devkit.policies import Policy, constant, turn_ids
 
 from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.runner import Policy, TaskBench, constant
+from rlfactory_core.runner.policies import turn_ids
 from rlfactory_core.types import FaultKind, StopReason, Trajectory
 
 pytest.importorskip("verifiers", reason="nox -s environments installs it")

@@ -36,7 +36,7 @@ from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.rewards import exact_match
-from rlfactory_core.runner import prepare, read, resolve, run
+from rlfactory_core.runner import TaskBench, oracle, prepare, read, resolve, run
 from rlfactory_core.runner.making import make_tasks
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import Turn
@@ -56,9 +56,7 @@ def drawn(count: int = 2000) -> list[LabelledAnswer]:
 
 
 def test_what_the_task_shows_of_solving_a_question_is_right_in_answer_and_form() -> None:
-    bench = pytest.importorskip("rlfactory_devkit.bench", reason="the devkit plays the task")
-    oracle = pytest.importorskip("rlfactory_devkit.policies").oracle
-    with bench.TaskBench("judge", [{"rewards": {"exact_match": 1.0, "format": 0.1}}]) as bench:
+    with TaskBench("judge", [{"rewards": {"exact_match": 1.0, "format": 0.1}}]) as bench:
         for split in ("train", "eval"):
             played = bench.play(oracle(bench.task), bench.samples(split, 20))
             assert [each.reward for each in played] == pytest.approx([bench.reward_bounds[1]] * 20)

@@ -9,8 +9,6 @@ from typing import Any
 
 import pytest
 from configs import made_config
-from rlfactory_devkit.bench import TaskBench
-from rlfactory_devkit.policies import oracle
 from rlfactory_nl2sql.task import Nl2SqlTask
 
 from rlfactory_core import Message, Sample, ToolCall
@@ -20,7 +18,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.reporting.metrics import group_metrics
 from rlfactory_core.reporting.trajectories import StoredTrajectory
-from rlfactory_core.runner import prepare
+from rlfactory_core.runner import TaskBench, oracle, prepare
 from rlfactory_core.runner.making import make_tasks
 from rlfactory_core.settings import dump_yaml
 from rlfactory_core.tasks.opening import open_tasks

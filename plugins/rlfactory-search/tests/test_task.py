@@ -8,8 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rlfactory_devkit.bench import TaskBench
-from rlfactory_devkit.policies import oracle
 from rlfactory_search.demonstrations import Carelessness, Demonstrator, answer_text, call_text, good_query
 from rlfactory_search.task import SearchTask
 from rlfactory_search.world_search import WorldSearch
@@ -19,7 +17,7 @@ from rlfactory_core import Sample, ToolContext
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.progress import NullProgress, StageState
-from rlfactory_core.runner import read, resolve
+from rlfactory_core.runner import TaskBench, oracle, read, resolve
 
 NAMES = Names.make(0)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from rlfactory_core.runner import constant, script
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import FaultKind, Message, Trajectory
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, seen, wrong
 from rlfactory_devkit.examples import example_calls
-from rlfactory_devkit.policies import constant, script
 from rlfactory_devkit.rewards import last_text, of
 
 _NEAR = 1e-6

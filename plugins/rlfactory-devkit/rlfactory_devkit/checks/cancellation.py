@@ -15,14 +15,13 @@ from unittest.mock import patch
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.protocols import EnvStep, Tool
+from rlfactory_core.runner import TaskBench, oracle, script
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import Message, Sample, ToolCall, Trajectory
-from rlfactory_devkit.bench import TaskBench
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, seen, wrong
 from rlfactory_devkit.examples import example_calls
 from rlfactory_devkit.leaks import ResourceSnapshot, noted_files, still_there
-from rlfactory_devkit.policies import oracle, script
 from rlfactory_devkit.wrappers import EnvWrapper, ToolWrapper
 
 _GRACE_S = 3.0  # for tasks, processes and threads to end

@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
+from rlfactory_core.runner.loop_thread import LoopThread
 from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, describe_error, judged
-from rlfactory_devkit.loop import LoopThread
 
 _OPENING_S = 600.0  # what a task builds when it is opened is in its cache by now
 

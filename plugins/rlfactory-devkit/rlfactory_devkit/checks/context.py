@@ -10,11 +10,10 @@ from typing import Any, Self
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.runner import Policy, TaskBench, oracle
 from rlfactory_core.types import Sample, Trajectory
-from rlfactory_devkit.bench import TaskBench
 from rlfactory_devkit.checks.other_process import OtherProcessResult, play_in_other_process
 from rlfactory_devkit.checks.result import DoesNotApply
-from rlfactory_devkit.policies import Policy, oracle
 
 _UNPLAYED = "the oracle cannot be played, as an earlier check reports"
 _UNOPENED = "the task cannot be opened, as an earlier check reports"

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rlfactory_core.runner import constant, oracle
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import Trajectory
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.other_process import digest
 from rlfactory_devkit.checks.result import Evidence, judged, seen, wrong
-from rlfactory_devkit.policies import constant, oracle
 from rlfactory_devkit.rewards import exact_rewards, of, opinions
 
 _SCORED = 3  # times

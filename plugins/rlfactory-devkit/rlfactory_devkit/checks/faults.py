@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rlfactory_core.protocols import Tool
+from rlfactory_core.runner import oracle, script
 from rlfactory_core.tasks.solving import is_demonstrated
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import FaultKind, ToolCall, Trajectory
@@ -13,7 +14,6 @@ from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import DoesNotApply, Evidence, describe_error, judged, seen, wrong
 from rlfactory_devkit.examples import example_calls
 from rlfactory_devkit.faults import FaultInjector, InjectedFaults
-from rlfactory_devkit.policies import oracle, script
 
 _HUGE = 10_000_000  # characters
 _CHARS_PER_TOKEN = 64  # as long as any in use

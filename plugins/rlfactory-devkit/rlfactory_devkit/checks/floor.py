@@ -9,12 +9,12 @@ from typing import Any
 
 from rlfactory_core.rewards.answers import exact_match
 from rlfactory_core.rewards.scorers import last_answer
+from rlfactory_core.runner import Policy, constant
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import Message, Sample
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import DoesNotApply, Evidence, seen, wrong
 from rlfactory_devkit.examples import example_calls
-from rlfactory_devkit.policies import Policy, constant
 from rlfactory_devkit.rewards import known_answers, last_text, mean
 
 _WORDS = 4  # of the prompt, that make a random answer

@@ -8,15 +8,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 from rlfactory_core.protocols import EnvStart, EnvStep
+from rlfactory_core.runner import Policy, TaskBench, oracle
 from rlfactory_core.tiny import answer_text, call
 from rlfactory_core.types import Message, Sample, ToolCall, Trajectory
 from rlfactory_core.utils.aio import gather_all
-from rlfactory_devkit.bench import TaskBench
 from rlfactory_devkit.checks.blocking import Loop, blockers
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, seen, wrong
 from rlfactory_devkit.examples import example_calls
-from rlfactory_devkit.policies import Policy, oracle
 from rlfactory_devkit.rewards import exact_rewards, of, opinions
 from rlfactory_devkit.wrappers import EnvWrapper
 

@@ -17,9 +17,8 @@ from hashlib import blake2b
 from rlfactory_core.config import RunConfig
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.runner import TaskBench, oracle
 from rlfactory_core.types import Sample, Trajectory
-from rlfactory_devkit.bench import TaskBench
-from rlfactory_devkit.policies import oracle
 
 _SHOWN = 1500  # last characters of a failed process's standard error
 

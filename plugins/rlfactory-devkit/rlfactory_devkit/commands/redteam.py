@@ -54,8 +54,8 @@ def redteam(
     --NAME VALUE is an option of the task, and KEY=VALUE sets any key of the configuration.
     """
     from rlfactory_core.cli.ui.progress import make_progress
+    from rlfactory_core.runner import TaskBench
     from rlfactory_core.settings import load_yaml
-    from rlfactory_devkit.bench import TaskBench
     from rlfactory_devkit.redteam import run_redteam
 
     overrides: list[str | Mapping[str, Any]] = [load_yaml(file)] if file else []

@@ -16,8 +16,8 @@ from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.errors import UsageError
 
 if TYPE_CHECKING:
+    from rlfactory_core.runner import TaskBench
     from rlfactory_core.types import Sample, Trajectory
-    from rlfactory_devkit import TaskBench
 
 DEADLINE_S = 600.0  # of an episode; tools and scorers have shorter ones of their own
 _TEXT, _ITEMS = 2_000, 50  # characters of a text and items of a list that are shown of a row
@@ -125,7 +125,7 @@ def score(
     It takes the words of `rlfactory run`. TEXT is a whole turn as a model writes it, with <answer> and </answer> where
     the task expects them.
     """
-    from rlfactory_devkit.policies import oracle, script
+    from rlfactory_core.runner import oracle, script
 
     with _bench(options, rest) as bench:
         policy = script(*answers) if answers else oracle(bench.task)
@@ -182,7 +182,7 @@ def _lines(record: dict[str, Any]) -> Iterator[str]:
 def _bench(options: dict[str, Any], rest: tuple[str, ...]) -> Iterator[TaskBench]:
     """The task of a run with these words, open; what it prints and its progress go to standard error."""
     from rlfactory_core.cli.ui.progress import make_progress
-    from rlfactory_devkit import TaskBench
+    from rlfactory_core.runner import TaskBench
 
     with make_progress(sys.stderr) as progress, redirect_stdout(sys.stderr):
         config, data = described_run(options, rest)

@@ -12,9 +12,8 @@ from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import ToolManager
 from rlfactory_core.reporting.progress import NullProgress, Progress
+from rlfactory_core.runner import Policy, TaskBench, oracle
 from rlfactory_core.types import Message, Sample, ToolCall, ToolResult, ToolSpec, Trajectory
-from rlfactory_devkit.bench import TaskBench
-from rlfactory_devkit.policies import Policy, oracle
 from rlfactory_devkit.redteam.frame import Frame
 from rlfactory_devkit.redteam.mutation import Case, Material, Mutation
 from rlfactory_devkit.redteam.mutations import MUTATIONS, STEPS, all_injections

@@ -43,8 +43,7 @@ def serve(
     Any other --NAME VALUE is an option of the task, and KEY=VALUE sets any key of the configuration. There is no access
     control: on an address that other machines reach, anybody can call the task's tools.
     """
-    from rlfactory_devkit import TaskBench
-
+    from rlfactory_core.runner import TaskBench
     from rlfactory_core.serving import listener
     from rlfactory_environments.serve.app import run_server
     from rlfactory_environments.serve.sessions import Sessions

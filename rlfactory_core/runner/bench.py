@@ -1,7 +1,7 @@
 """Opens a plugin's task, plays it with policies and scores the episodes, without an engine or a model.
 
-The rollout, the environment, the tools and the rewards are the real ones. The checks, the red team and an author's
-own tests use it.
+The rollout, the environment, the tools and the rewards are the real ones. Commands for authors and the tests of a task
+use it.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self, TypeVar
 
+from rlfactory_core.chat.toy import ToyChatFormat
 from rlfactory_core.context import ToolContext
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, Tool, ToolManager
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.rollout import TokenModel, ask_env, rollout
+from rlfactory_core.rollout import ask_env, rollout
+from rlfactory_core.runner.loop_thread import LoopThread
+from rlfactory_core.runner.policies import Policy, PolicyModel
 from rlfactory_core.runner.resolving import read, resolve
 from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.types import FaultKind, Sample, Trajectory
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed
-from rlfactory_devkit.chat import ToyChatFormat
-from rlfactory_devkit.loop import LoopThread
-from rlfactory_devkit.policies import Policy, PolicyModel, PolicySampler
 
 ROOM = 100_000_000  # tokens, instead of the configured budgets, which do not fit a format with a token for each byte
 DEADLINE_S = 60.0
@@ -186,22 +186,15 @@ class TaskBench:
             around: wraps the task's environment.
         """
         self._played += 1
-        seed, chat = derive_seed(seed, sample.id, attempt), chat or self.chat
+        seed = derive_seed(seed, sample.id, attempt)
         episode = self.runtime.episode(sample, 1.0, seed, f"bench-{self._played}/{attempt}", manager)
-        sampler = PolicySampler(policy, sample, chat, seed)
-
-        made = episode.make_env
-
-        def make_env(sample: Sample, context: ToolContext) -> Env:
-            env = sampler.around(made(sample, context))
-            return around(env) if around else env
-
+        make_env = episode.make_env
+        if around is not None:
+            episode = replace(episode, make_env=lambda sample, context: around(make_env(sample, context)))
         limits = replace(episode.limits, max_turn_tokens=ROOM, max_tokens=ROOM)
-        episode = replace(episode, make_env=make_env, limits=limits, attempt=attempt)
-        if self.runtime.agents is not None:
-            played = await self.runtime.agents.play(episode, PolicyModel(chat, sampler))
-        else:
-            played = await rollout(episode, TokenModel(chat, sampler))
+        episode = replace(episode, limits=limits, attempt=attempt)
+        model, agents = PolicyModel(policy, sample, chat or self.chat, seed), self.runtime.agents
+        played = await (agents.play(episode, model) if agents else rollout(episode, model))
         return await self.runtime.rewards.score_trajectory(played)
 
     async def opening(self, sample: Sample) -> EnvStart:
