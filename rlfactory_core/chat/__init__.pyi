@@ -6,5 +6,6 @@ from .families.qwen3 import Qwen25Format as Qwen25Format
 from .hidden import hidden_arguments as hidden_arguments
 from .hidden import unwritten as unwritten
 from .select import choose_format as choose_format
+from .settings import ChatConfig as ChatConfig
 from .template import TemplateFormat as TemplateFormat
 from .toy import ToyChatFormat as ToyChatFormat

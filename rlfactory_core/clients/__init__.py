@@ -3,5 +3,6 @@
 from rlfactory_core.clients.base import ServerModel
 from rlfactory_core.clients.openai import OpenAIClient
 from rlfactory_core.clients.replies import MAX_BYTES, bounded_request
+from rlfactory_core.clients.wire import REASONING_KEYS
 
-__all__ = ["MAX_BYTES", "OpenAIClient", "ServerModel", "bounded_request"]
+__all__ = ["MAX_BYTES", "REASONING_KEYS", "OpenAIClient", "ServerModel", "bounded_request"]

@@ -1,8 +1,9 @@
-"""What an agent of the user's own gets and gives back, and the models that answer it.
+"""Agents of the user's own: the address of the model that they get, and what they return.
 
 The plugin rlfactory-agents has the server and plays the attempts.
 """
 
-from rlfactory_core.gateway.agent import Agent, AgentError, AgentResult, Endpoint
+from rlfactory_core.gateway.agent import MODEL, Agent, AgentError, AgentResult, Endpoint
+from rlfactory_core.gateway.settings import AgentConfig
 
-__all__ = ["Agent", "AgentError", "AgentResult", "Endpoint"]
+__all__ = ["MODEL", "Agent", "AgentConfig", "AgentError", "AgentResult", "Endpoint"]

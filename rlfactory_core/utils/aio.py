@@ -8,6 +8,8 @@ import weakref
 from collections.abc import Awaitable, Iterable
 from typing import Any, TypeVar
 
+__all__ = ["gather_all", "in_time"]
+
 Result = TypeVar("Result")
 _log = logging.getLogger(__name__)
 

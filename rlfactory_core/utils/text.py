@@ -9,6 +9,8 @@ from typing import NoReturn
 
 from pydantic_core import to_json
 
+__all__ = ["STRICT_JSON", "clean", "to_text", "truncate"]
+
 
 def clean(text: str) -> str:
     """The text without lone surrogates, which no tokenizer or file accepts."""

@@ -11,10 +11,10 @@ from typing import Any
 
 from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.server import Gateway
-from rlfactory_core.gateway.agent import Agent, AgentError, AgentResult
+from rlfactory_core.gateway import Agent, AgentError, AgentResult
 from rlfactory_core.protocols import Model
 from rlfactory_core.rollout import Episode
-from rlfactory_core.tools.attempt import error_line, is_infra_error
+from rlfactory_core.tools import error_line, is_infra_error
 from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
 
 SOURCE = "agent"  # of its faults

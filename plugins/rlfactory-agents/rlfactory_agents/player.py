@@ -11,8 +11,7 @@ from rlfactory_agents.function import FunctionAgents
 from rlfactory_agents.play import play_agent
 from rlfactory_agents.program import ProgramAgents
 from rlfactory_agents.server import Gateway
-from rlfactory_core.gateway import Endpoint
-from rlfactory_core.gateway.settings import AgentConfig
+from rlfactory_core.gateway import AgentConfig, Endpoint
 from rlfactory_core.protocols import Model
 from rlfactory_core.rollout import Episode
 from rlfactory_core.types import Sample, Trajectory

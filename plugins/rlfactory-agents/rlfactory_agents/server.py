@@ -27,7 +27,7 @@ from rlfactory_agents.protocols.anthropic_messages import AnthropicMessages
 from rlfactory_agents.protocols.base import Reply, WireFormat
 from rlfactory_agents.protocols.chat_completions import ChatCompletions
 from rlfactory_agents.protocols.responses import Responses
-from rlfactory_core.gateway.agent import MODEL, Endpoint
+from rlfactory_core.gateway import MODEL, Endpoint
 from rlfactory_core.serving import BodyError, listener, make_server, read_body
 
 FORMATS: Sequence[WireFormat] = (ChatCompletions(), Responses(), AnthropicMessages())

@@ -24,7 +24,7 @@ from rlfactory_agents.server import Gateway
 from rlfactory_devkit.tokenizers import tiny_tokenizer
 
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.gateway.settings import AgentConfig
+from rlfactory_core.gateway import AgentConfig
 from rlfactory_core.rollout import TokenModel
 from rlfactory_core.types import StopReason, Trajectory
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any
 
-from rlfactory_core.chat.settings import ChatConfig
+from rlfactory_core.chat import ChatConfig
 from rlfactory_core.engines.base import MakeChat
 from rlfactory_core.errors import ModelError
 from rlfactory_core.images import pictures, sees_images

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rlfactory_verl.vision import check_images, shows_images
 
-from rlfactory_core.chat.settings import ChatConfig
+from rlfactory_core.chat import ChatConfig
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.runner.making import make_chat

@@ -23,7 +23,7 @@ from rlfactory_agents.protocols.base import (
     whole_number,
 )
 from rlfactory_agents.protocols.fields import ALL_OF_IT, IDLE, NO_SERVER_TOOLS, SAMPLING, Fields
-from rlfactory_core.clients.wire import REASONING_KEYS
+from rlfactory_core.clients import REASONING_KEYS
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 from rlfactory_core.utils.text import clean
 

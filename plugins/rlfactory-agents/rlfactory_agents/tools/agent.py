@@ -15,9 +15,7 @@ from rlfactory_core.errors import ToolError, ToolUnavailableError
 from rlfactory_core.protocols import Env, Model, Request, Sampled, Tool, ToolManager, ToolSource
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout
 from rlfactory_core.settings import validate_section
-from rlfactory_core.tools.manager import DefaultToolManager
-from rlfactory_core.tools.settings import ToolsConfig
-from rlfactory_core.tools.sources import OpenTools
+from rlfactory_core.tools import DefaultToolManager, OpenTools, ToolsConfig
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolSpec, Trajectory
 from rlfactory_core.utils.seeds import derive_seed
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from rlfactory_core.protocols import EnvStart
 from rlfactory_core.rewards.answers import normalize
-from rlfactory_core.tools.schema import undescribed
+from rlfactory_core.tools import undescribed
 from rlfactory_core.types import Sample
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import DoesNotApply, Evidence, seen, wrong

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import Sampler

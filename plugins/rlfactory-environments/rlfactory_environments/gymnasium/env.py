@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from functools import partial
 
 from rlfactory_core.protocols import EnvStart, EnvStep
-from rlfactory_core.tools.attempt import error_line
+from rlfactory_core.tools import error_line
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolResult
 from rlfactory_core.utils.threads import BlockingPool
 from rlfactory_environments.episodes import action_text
