@@ -91,11 +91,17 @@ def report(walks: Sequence[Walk], command: str) -> str:
         rows.append(f"| {walk.name} | {' | '.join(cells)} | {len(walk.functions)} | {files} |")
     rows.append(f"| bar | {' | '.join(f'≤ {bar}' for bar in BARS)} | | |")
     parts = [f"# The walk of a run\n\n{_about()}\n\n" + "\n".join(rows)]
-    for walk in walks:
+    for walk in walks[-1:]:
         for title, chain in (("loop to sampler", walk.sampler), ("message to tool", walk.tool)):
-            parts.append(f"{walk.name}, {title}:\n\n" + "\n".join(f"{i}. `{name}`" for i, name in enumerate(chain)))
-        parts.append(f"{walk.name}, stations:\n\n" + "\n".join(f"1. `{name}`" for name in walk.stations))
+            parts.append(
+                f"{walk.name}, {title}:\n\n" + "\n".join(f"{i}. `{_short(name)}`" for i, name in enumerate(chain))
+            )
+        parts.append(f"{walk.name}, stations:\n\n" + "\n".join(f"1. `{_short(name)}`" for name in walk.stations))
     return "\n\n".join(parts) + f"\n\nMade by `{command}` on {describe()}.\n"
+
+
+def _short(name: str) -> str:
+    return name.replace("rlfactory_core/", "").replace(".py:", ": ")
 
 
 def _about() -> str:

@@ -20,7 +20,7 @@ from rlfactory_core.plugins.options import section_options, type_text
 
 ROOT = Path(__file__).parent.parent.parent
 SNAPSHOT = ROOT / "tests" / "unit" / "public_api.txt"
-_MODULE = re.compile(r"^\| `(rlfactory_(?:core|devkit|mcp|sandbox)[\w.]*)` \|", re.MULTILINE)
+_MODULE = re.compile(r"^\| `(rlfactory_[\w.]+)` \|", re.MULTILINE)
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 

@@ -34,7 +34,7 @@ def test_a_public_module_lists_its_names_once_and_has_each(name: str) -> None:
 
 DOCUMENTS = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("plugins/*/README.md")]
 TEMPLATES = [*(ROOT / "plugins" / "rlfactory-devkit" / "rlfactory_devkit" / "scaffold" / "templates").rglob("*.jinja")]
-_PACKAGES = r"rlfactory_(?:core|devkit|mcp|sandbox)"
+_PACKAGES = r"rlfactory_(?:core|devkit|mcp|sandbox|vision)"
 IMPORT = re.compile(rf"^\s*from ({_PACKAGES}[\w.]*) import (?:\(([^)]*)\)|([^#\n]*))", re.MULTILINE)
 
 
