@@ -37,7 +37,9 @@ def drawing() -> str:
 def _meaning(name: str) -> str:
     """The first sentence of a room's or module's docstring."""
     place = ROOT / "rlfactory_core" / name
-    file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    file = place / "__init__.py"
+    if not file.exists():
+        file = place.with_suffix(".py")
     doc = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
     return " ".join(doc.split("\n\n")[0].split()).partition(". ")[0].rstrip(".")
 
