@@ -6,7 +6,7 @@ Connections live in worker processes (`verification.pool`). One thread at a time
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -15,7 +15,6 @@ from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_nl2sql.schema import Schema, Table
 
 _SAMPLED = 1_000_000  # rows; of a larger table only the first are sampled, to bound the time
-LATEST = 3.0  # times its seconds after which a query is usually late, whatever else the machine does
 _PLACE = "rlfactory_place"  # a column of ours, in our own queries
 
 Row = tuple[Any, ...]
@@ -27,12 +26,10 @@ TableRows = Mapping[str, Sequence[Row]]
 class QueryLimits:
     """Limits of one query."""
 
-    seconds: float = 5.0  # wall clock; see also `Connection.counts_work`
+    seconds: float = 5.0  # of the clock; in SQLite of work, see `databases.limiting.Budget`
     rows: int = 10_000
     bytes: int = 16 << 20  # of all values of the result
     memory_mb: int = 512  # of the database engine, if it runs in this process or can be configured
-    cpu_share: float = 0.05  # of its seconds that a query in this process has had in CPU time before it is late
-    patience: float = LATEST  # times its seconds after which it is late all the same
 
 
 def limits_of(seconds: float, rows: int) -> QueryLimits:
@@ -79,14 +76,12 @@ class Connection(ABC):
     """A read-only connection to one database, whose name messages may show."""
 
     dialect: str  # as sqlglot calls it: sqlite, postgres, mysql
-    counts_work = False  # whether a query's seconds are counted as `databases.limiting.Deadline` does
     _quote = '"'
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._schema: Schema | None = None
-        self.on_slow: Callable[[], None] = lambda: None  # called when a query turns out to be slow, if its work counts
-        self.used = 0.0  # the seconds that the last query's work counts for
+        self.used = 0.0  # of its seconds, by the last query
 
     @abstractmethod
     def query(self, sql: str, limits: QueryLimits) -> Rows:

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from pydantic import Field, field_validator
 
 from rlfactory_core import Message, Sample, Section, Task
+from rlfactory_core.cache import cache_root
 from rlfactory_core.errors import UsageError, VerifierError
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_core.settings import Natural, Positive
@@ -94,7 +95,7 @@ class Nl2SqlTask(Task):
         for url in self.config.other_databases:
             if "://" in url:
                 parse_reference(url)  # refuses a password before the configuration is stored
-        self.pool = WorkerPool(self.config.workers)
+        self.pool = WorkerPool(self.config.workers, folders=(db or str(cache_root() / "nl2sql"),))
         limits = QueryLimits(seconds=self.config.seconds)
         self.checked: list[Sample] = []
         self._tools = DatabaseTools(self.pool, self.reference, limits, self.config.rows)
@@ -103,7 +104,7 @@ class Nl2SqlTask(Task):
 
     async def open(self) -> None:
         if self._only is not None:
-            await self._tools.schema(self._only)  # fail early if the server does not answer
+            await self._tools.check(self._only)  # fail early if the server does not answer
 
     async def close(self) -> None:
         await self.pool.close()

@@ -7,27 +7,20 @@ the model reads.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any
 
 from rlfactory_core import Sample, ToolArgumentsError, ToolContext, ToolError, ToolUnavailableError, tool
-from rlfactory_core.errors import BackendError, UsageError, nearest
+from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.tools import FunctionTool
 from rlfactory_nl2sql.connection import QueryError, QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef
-from rlfactory_nl2sql.formatting import rows_text, table_line, tables_text
-from rlfactory_nl2sql.schema import Schema
-from rlfactory_nl2sql.verification.connections import PREPARE_S
-from rlfactory_nl2sql.verification.jobs import QueryJob, SchemaJob
+from rlfactory_nl2sql.verification.jobs import QueryJob, TablesJob
 from rlfactory_nl2sql.verification.pool import WorkerPool
-from rlfactory_nl2sql.verification.shared import Shared
+from rlfactory_nl2sql.verification.worker import Job
 
 LIST_TABLES, DESCRIBE, RUN_QUERY = "list_tables", "describe", "run_query"
 
-T = TypeVar("T")
 _WAITING_S = 20.0  # that a call may wait for a free worker, in addition to twice its query's time
-_SCHEMA_S = 20.0  # reading a server's catalogue of many tables takes time
-_SCHEMAS = 10_000  # kept
-_QUOTED = 64  # characters of an unknown name that a message quotes
 
 
 class DatabaseTools:
@@ -37,7 +30,6 @@ class DatabaseTools:
         self, pool: WorkerPool, reference: Callable[[Sample], DatabaseRef], limits: QueryLimits, shown: int
     ) -> None:
         self._pool = pool
-        self._schemas: Shared[DatabaseRef, Schema] = Shared(_SCHEMAS)  # assumed not to change during a run
         self._reference = reference
         self._limits = limits
         self._shown = shown
@@ -49,20 +41,16 @@ class DatabaseTools:
         methods: tuple[Callable[..., Awaitable[str]], ...] = (self.list_tables, self.describe, self.run_query)
         return [tool(method, idempotent=True, deadline_s=deadline_s) for method in methods]
 
-    async def schema(self, ref: DatabaseRef) -> Schema:
-        """The schema of a database, for which concurrent callers share one request; raises `BackendError`."""
-        return await self._schemas.get(ref, lambda: self._read_schema(ref))
-
-    async def _read_schema(self, ref: DatabaseRef) -> Schema:
+    async def check(self, ref: DatabaseRef) -> None:
+        """Raises `BackendError` if the database does not answer."""
         try:
-            schema: Schema = await self._pool.run(SchemaJob(ref), _SCHEMA_S, affinity=ref.location)
+            await self._pool.run(TablesJob(ref))
         except QueryError as error:  # not a model's query: the worker process ended
             raise BackendError(f"The database {ref.location} does not tell its schema: {error}") from error
-        return schema
 
     async def list_tables(self, context: ToolContext) -> str:
         """List the tables of the database."""
-        return tables_text(await _available(self.schema(self._reference(context.sample))))
+        return str(await self._run(TablesJob(self._reference(context.sample))))
 
     async def describe(self, table: str, context: ToolContext) -> str:
         """Show the columns of a table.
@@ -70,12 +58,11 @@ class DatabaseTools:
         Args:
             table: its name.
         """
-        schema = await _available(self.schema(self._reference(context.sample)))
-        found = schema.table(table_name(table))
-        if found is None:
-            names = [item.name for item in schema.tables]
-            raise ToolArgumentsError(f"there is no table {table[:_QUOTED]!r}. {nearest(table[:_QUOTED], names)}")
-        return table_line(found)
+        name = table.strip().strip('"`[]')
+        try:
+            return str(await self._run(TablesJob(self._reference(context.sample), name or table or " ")))
+        except ToolError as error:
+            raise ToolArgumentsError(str(error)) from error
 
     async def run_query(self, sql: str, context: ToolContext) -> str:
         """Run a query and show its first rows.
@@ -83,13 +70,16 @@ class DatabaseTools:
         Args:
             sql: one statement that only reads.
         """
-        ref = self._reference(context.sample)
-        job = QueryJob(ref, sql, self._limits)
+        _, text = await self._run(QueryJob(self._reference(context.sample), sql, self._limits, self._shown))
+        return str(text)
+
+    async def _run(self, job: Job) -> Any:
         try:
-            rows = await _available(self._pool.run(job, self._limits.seconds, ref.location, prepare_s=PREPARE_S))
+            return await self._pool.run(job)
         except QueryError as error:
             raise ToolError(str(error)) from error
-        return rows_text(rows, self._shown)
+        except (BackendError, UsageError) as error:  # UsageError: a missing driver, or a variable that is not set
+            raise ToolUnavailableError(str(error)) from error
 
 
 class NoDatabase(DatabaseTools):
@@ -103,15 +93,3 @@ class NoDatabase(DatabaseTools):
 
     async def run_query(self, sql: str, context: ToolContext) -> str:
         return "No rows."
-
-
-def table_name(text: str) -> str:
-    """A table's name as the model writes it, without SQL's quotes."""
-    return text.strip().strip('"`[]')
-
-
-async def _available(answer: Awaitable[T]) -> T:
-    try:
-        return await answer
-    except (BackendError, UsageError) as error:  # UsageError: a missing driver, or a variable that is not set
-        raise ToolUnavailableError(str(error)) from error

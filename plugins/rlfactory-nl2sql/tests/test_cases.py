@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlfactory_nl2sql.comparison.answer import Answer, answer_of
-from rlfactory_nl2sql.comparison.compare import Comparison, compare
+from rlfactory_nl2sql.comparison.compare import Answer, Comparison, answer_of, compare
 from rlfactory_nl2sql.connection import Connection, QueryLimits
 from rlfactory_nl2sql.databases.reference import connect, parse_reference
 from rlfactory_nl2sql.verification.gold import VerifyOptions
@@ -64,9 +63,10 @@ def gold_answer(case: Case, evaluator: str, connection: Connection) -> Answer:
     """
     orders = case["category"] == "order_by" or re.search(r"\b(order|sort|arrange)\b", case["question"].lower())
     if not (evaluator.startswith("defog") and orders):
-        return answer_of([connection.query(case["gold"], QueryLimits())], ordered=False)
+        return answer_of(connection.query(case["gold"], QueryLimits()), ordered=False)
     orders = (' ORDER BY "B", 1', ' ORDER BY "B", 1 DESC')
-    return answer_of([connection.query(case["gold"] + order, QueryLimits()) for order in orders], ordered=True)
+    readings = [connection.query(case["gold"] + order, QueryLimits()) for order in orders]
+    return answer_of(readings[0], readings, ordered=True)
 
 
 @pytest.mark.parametrize("name", COMPARED)

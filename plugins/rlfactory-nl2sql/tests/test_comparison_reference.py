@@ -6,14 +6,13 @@ import math
 from collections.abc import Iterator
 from datetime import date, datetime, time
 from decimal import Decimal
-from itertools import combinations, permutations, product
+from itertools import accumulate, pairwise, permutations, product
 from typing import Any, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rlfactory_nl2sql.comparison.answer import Answer, Tie
-from rlfactory_nl2sql.comparison.compare import Comparison, Semantics, compare
+from rlfactory_nl2sql.comparison.compare import Answer, Comparison, Semantics, compare
 from rlfactory_nl2sql.connection import Rows
 
 TOLERANCE = 1e-6
@@ -40,15 +39,21 @@ def same(left: Any, right: Any) -> bool:
     return left == right or math.isclose(left, right, rel_tol=TOLERANCE, abs_tol=TOLERANCE / 1000)
 
 
+def ties(answer: Answer) -> list[tuple[tuple[Any, ...], ...]]:
+    return [answer.result.rows[start:end] for start, end in pairwise((0, *answer.ends))]
+
+
 def sequences(answer: Answer, how: Comparison) -> Iterator[list[tuple[Any, ...]]]:
-    """Every order of rows that the answer allows; as sets, one order of each choice."""
-    pick = combinations if how.semantics == "set" else permutations
-    for parts in product(*(pick(tie.rows, tie.take) for tie in answer.ties)):
+    """Every order of rows that the answer allows; as sets, one."""
+    if how.semantics == "set":
+        yield list(answer.result.rows)
+        return
+    for parts in product(*map(permutations, ties(answer))):
         yield [row for part in parts for row in part]
 
 
 def equal(answer: Answer, rows: Rows, how: Comparison) -> bool:
-    wanted, number = len(answer.columns), len(rows.columns)
+    wanted, number = len(answer.result.columns), len(rows.columns)
     if number != wanted:
         return False
     orders = permutations(range(number), wanted) if how.semantics == "test-suite" else [range(wanted)]
@@ -85,15 +90,10 @@ def tables(draw: st.DrawFn) -> tuple[Answer, Rows]:
     columns = draw(st.integers(1, 3))
     values = [draw(st.sampled_from([FEW, NEAR, EVEN_NEARER, MANY])) for _ in range(columns)]
     row = st.tuples(*values)
-    # At most two ties are cut: the first by OFFSET and the last by LIMIT.
     sizes = draw(st.sampled_from([(1,), (2,), (3,), (4,), (5,), (1, 1), (2, 2), (1, 3), (3, 2), (1, 2, 1), (2, 1, 2)]))
-    ties = []
-    for index, size in enumerate(sizes):
-        rows = tuple(draw(st.lists(row, min_size=size, max_size=size)))
-        cut = index in (0, len(sizes) - 1) and draw(st.booleans())
-        ties.append(Tie(rows, draw(st.integers(1, size)) if cut else size))
-    answer = Answer(tuple(f"c{n}" for n in range(columns)), tuple(ties))
-    result = [list(one) for tie in ties for one in draw(st.permutations(tie.rows))[: tie.take]]
+    made = tuple(draw(st.lists(row, min_size=sum(sizes), max_size=sum(sizes))))
+    answer = Answer(Rows(tuple(f"c{n}" for n in range(columns)), made), tuple(accumulate(sizes)))
+    result = [list(one) for tie in ties(answer) for one in draw(st.permutations(tie))]
     if draw(st.booleans()):
         result = draw(st.permutations(result))
     for _ in range(draw(st.integers(0, 2))):
@@ -120,9 +120,7 @@ def test_every_verdict_is_that_of_trying_everything(case: tuple[Answer, Rows], h
 
 def is_dense(answer: Answer, rows: Rows) -> bool:
     """Whether a number is near two others that are not the same: then only the closest count as equal."""
-    values = {
-        value for row in (*(row for tie in answer.ties for row in tie.rows), *rows.rows) for value in numbers(row)
-    }
+    values = {value for row in (*answer.result.rows, *rows.rows) for value in numbers(row)}
     return any(
         same(one, other) and same(other, third) and not same(one, third)
         for one, other, third in product(values, repeat=3)

@@ -9,8 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from rlfactory_nl2sql.comparison.answer import Answer, Tie
-from rlfactory_nl2sql.comparison.compare import Comparison, compare
+from rlfactory_nl2sql.comparison.compare import Comparison, answer_of, compare
 from rlfactory_nl2sql.connection import Rows
 
 NAN = math.nan
@@ -80,7 +79,7 @@ def equal(left: Any, right: Any, tolerance: float = 1e-6) -> bool:
     """Alone in its row, which has to be the same both ways; in a list; and beside another row."""
     how = Comparison(tolerance=tolerance)
     verdicts = {
-        compare(Answer(("c",), (Tie(tuple(gold), len(gold)),)), Rows(("c",), tuple(found)), how) is None
+        compare(answer_of(Rows(("c",), tuple(gold)), ordered=False), Rows(("c",), tuple(found)), how) is None
         for one, other in ((left, right), (right, left))
         for gold, found in (
             ([(one,)], [(other,)]),

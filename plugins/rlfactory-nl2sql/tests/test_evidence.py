@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import pickle
 import sqlite3
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from rlfactory_nl2sql.connection import QueryLimits, limits_of
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.rewards.execution import ExecutionMatch
 from rlfactory_nl2sql.task import Nl2SqlTask
-from rlfactory_nl2sql.verification import connections
 from rlfactory_nl2sql.verification.connections import Connections
 from rlfactory_nl2sql.verification.gold import GoldJob, VerifyOptions
 from rlfactory_nl2sql.verification.judging import PredictionJob
@@ -197,22 +194,6 @@ def test_near_dates_and_floats_are_not_equal(music: Path) -> None:
         ("SELECT SUM(price) / 3 FROM album", "SELECT SUM(price / 3) FROM album"),
     ]
     assert passes(music, pairs) == [False, False, False, False, True, True]
-
-
-def test_a_worker_keeps_few_varied_databases(music: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each answer of another form has some of its own, and all together would take up the worker's memory."""
-    monkeypatch.setattr(connections, "_VARIED", 2)
-    closed: list[str] = []
-    made = [pickle.dumps({"artist": [(at, f"a{at}", "M", None)], "album": []}) for at in range(4)]
-    limits = QueryLimits()
-    with contextlib.closing(connections.Database(DatabaseRef("sqlite", str(music)), limits)) as database:
-        names = "SELECT name FROM artist"
-        for at, rows in enumerate(made):
-            varied = database.varied("SELECT 1", rows)
-            monkeypatch.setattr(varied, "close", partial(closed.append, f"a{at}"))
-            assert varied.query(names, limits).rows == ((f"a{at}",),)
-        assert closed == ["a0", "a1"]
-        assert database.varied("SELECT 1", made[0]).query(names, limits).rows == (("a0",),)  # made again
 
 
 def test_varied_databases_respect_checks(music: Path) -> None:

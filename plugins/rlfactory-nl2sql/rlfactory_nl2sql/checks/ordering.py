@@ -8,9 +8,11 @@ collations, NULLs and signed zeros tie exactly as they do in ORDER BY.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import TypeVar
 
 from sqlglot import exp
 
@@ -18,6 +20,7 @@ from rlfactory_nl2sql.checks.parsing import Query, parse_query
 from rlfactory_nl2sql.connection import QueryError
 from rlfactory_nl2sql.schema import Schema
 
+T = TypeVar("T")
 _VOLATILE = (exp.Rand, exp.Randn, exp.Uuid)
 _VOLATILE_NAME = re.compile(
     "random|randomblob|gen_random_uuid|uuidv?[0-9]?|uuid_short|nextval|clock_timestamp", re.IGNORECASE
@@ -56,27 +59,34 @@ def _deciding(keys: list[exp.Ordered]) -> list[exp.Ordered]:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What the outermost LIMIT and OFFSET of a query leave of its rows."""
+    """A query, and what its outermost LIMIT and OFFSET leave of its rows."""
 
+    query: Query
     limit: int | None
     offset: int
-    wider: tuple[Query, ...]  # one with a row more at the end, if it has a LIMIT, and the last without both
+    wider: Query  # without OFFSET, and with a row more at the end
+
+    @property
+    def edges(self) -> tuple[int, ...]:
+        """Where they cut the rows of ``wider``."""
+        return (self.offset,) if self.limit is None else (self.offset, self.offset + self.limit)
+
+    def part(self, rows: Sequence[T]) -> Sequence[T]:
+        """What they leave of the rows of ``wider``."""
+        return rows[self.offset :][: self.limit]
 
 
 def cut(query: Query) -> Cut:
     """A query whose LIMIT and OFFSET are no plain numbers, or include ties, counts as one without."""
-    top = query.tree.unnest()
-    numbers = _limit_and_offset(top)
+    numbers = _limit_and_offset(query.tree.unnest())
     if numbers in {None, (None, 0)}:
-        return Cut(None, 0, (query,))
+        return Cut(query, None, 0, query)
     limit, offset = numbers
-    wider = []
-    for most in (None,) if limit is None else (offset + limit + 1, None):
-        tree = query.tree.copy()
-        tree.unnest().set("limit", most and exp.Limit(expression=exp.Literal.number(most)))
-        tree.unnest().set("offset", None)
-        wider.append(Query(tree.sql(query.dialect), query.dialect, tree))
-    return Cut(limit, offset, tuple(wider))
+    tree = query.tree.copy()
+    most = None if limit is None else exp.Limit(expression=exp.Literal.number(offset + limit + 1))
+    tree.unnest().set("limit", most)
+    tree.unnest().set("offset", None)
+    return Cut(query, limit, offset, Query(tree.sql(query.dialect), query.dialect, tree))
 
 
 def _limit_and_offset(tree: exp.Expr) -> tuple[int | None, int] | None:
@@ -118,14 +128,14 @@ def tie_breaks(query: Query, schema: Schema, columns: int) -> list[str]:
     return [tree.sql(query.dialect) for tree in readings if tree is not None]
 
 
-def inner_limits(query: Query) -> list[Query]:
+def inner_cuts(query: Query) -> list[Cut]:
     """The SELECTs with LIMIT within the query, each as a query of its own."""
     top = query.tree.unnest()
     found = []
     for select in query.tree.find_all(exp.Query):
         if select is not top and (select.args.get("limit") or select.args.get("offset")):
             with suppress(QueryError):
-                found.append(parse_query(select.sql(query.dialect), query.dialect))
+                found.append(cut(parse_query(select.sql(query.dialect), query.dialect)))
     return found
 
 

@@ -9,75 +9,64 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain
+from itertools import pairwise
 from typing import Any
 
 from rlfactory_core.errors import VerifierError
-from rlfactory_nl2sql.comparison.answer import Tie, first_difference, with_rows
-from rlfactory_nl2sql.connection import Row
 
 _MOST_VALUES = 3_000_000  # values read in one search; they take some seconds
 _MOST_PASSES = 40  # over large tables, for which that would be too few
 
-Numbers = Sequence[int]
-"""An integer for each row: rows with different ones are not equal."""
+Numbers = tuple[int, ...]
+"""A column: an integer for each row; rows with different ones are not equal."""
 
 
-class ColumnSearch:
-    """The search for the columns of a result that correspond to an answer's."""
+def match_in_any_order(gold: Sequence[Sequence[Any]], found: Sequence[Sequence[Any]], ends: Sequence[int]) -> bool:
+    """Whether the columns, in some order, hold the same rows in each of the parts that end at ``ends``.
 
-    def __init__(self, ties: Sequence[Tie], found: Sequence[Row]) -> None:
-        """The rows hold values that are equal if they are the same; there are some, as many as the answer has."""
-        self._ties = ties
-        numbers: dict[Any, int] = {}  # small integers, which compare fast
-        self._gold, self._found = (
-            [[numbers.setdefault(value, len(numbers)) for value in column] for column in zip(*rows, strict=True)]
-            for rows in (list(chain.from_iterable(tie.rows for tie in ties)), found)
-        )
-        self._left = max(_MOST_VALUES, _MOST_PASSES * len(found) * 2 * len(self._found))
-        self._copies = Counter(map(tuple, self._found))  # of the columns of the result, how many hold the same
-        if any(not tie.whole for tie in ties):
-            self._candidates = [[kind for kind in self._copies if self._fit(column, kind)] for column in self._gold]
-        else:
-            kinds: dict[Any, list[tuple[int, ...]]] = {}
-            for kind in self._copies:
-                kinds.setdefault(self._values(kind), []).append(kind)
-            self._candidates = [kinds.get(self._values(column), []) for column in self._gold]
+    Raises:
+        VerifierError: it could not be found out in bounded work.
+    """
+    numbers: dict[Any, int] = {}  # small integers, which compare fast
+    mine, theirs = ([_numbered(column, numbers) for column in side] for side in (gold, found))
+    parts = [slice(*each) for each in pairwise((0, *ends))]
+    left = max(_MOST_VALUES, _MOST_PASSES * (ends[-1] if ends else 0) * 2 * len(theirs))
+    copies = Counter(theirs)  # how many columns of the result hold the same
+    by_values: dict[Any, list[Numbers]] = {}
+    for kind in copies:
+        by_values.setdefault(_values(kind, parts), []).append(kind)
+    candidates = sorted(((by_values.get(_values(column, parts), []), column) for column in mine), key=_fewest)
+    rows = (0,) * (ends[-1] if ends else 0)
+    waiting: list[tuple[tuple[Numbers, ...], Numbers, Numbers]] = [((), rows, rows)]
+    while waiting:
+        chosen, one, other = waiting.pop()
+        if len(chosen) == len(candidates):
+            return True
+        kinds, column = candidates[len(chosen)]
+        for kind in kinds:
+            if chosen.count(kind) == copies[kind]:
+                continue
+            left -= len(column)
+            if left < 0:
+                raise VerifierError(
+                    f"The results could not be compared: their {len(mine)} columns of {len(column)} rows are too much "
+                    "alike to find out which is which. Compare by position, with the semantics multiset."
+                )
+            pairs: dict[Any, int] = {}
+            longer = _numbered(zip(one, column, strict=True), pairs), _numbered(zip(other, kind, strict=True), pairs)
+            if _values(longer[0], parts) == _values(longer[1], parts):
+                waiting.append(((*chosen, kind), *longer))
+    return False
 
-    def succeeds(self) -> bool:
-        """Whether the result is the answer, with its columns in some order.
 
-        Raises:
-            VerifierError: it could not be found out in bounded work.
-        """
-        order = sorted(range(len(self._gold)), key=lambda column: len(self._candidates[column]))
-        rows = [0] * sum(len(tie.rows) for tie in self._ties), [0] * sum(tie.take for tie in self._ties)
-        waiting: list[tuple[tuple[tuple[int, ...], ...], Numbers, Numbers]] = [((), *rows)]
-        while waiting:
-            chosen, gold, found = waiting.pop()
-            if len(chosen) == len(order):
-                return True
-            column, used = order[len(chosen)], Counter(chosen)
-            for kind in self._candidates[column]:
-                if used[kind] < self._copies[kind]:
-                    numbers: dict[tuple[int, int], int] = {}
-                    mine, theirs = (
-                        [numbers.setdefault(pair, len(numbers)) for pair in zip(*side, strict=True)]
-                        for side in ((gold, self._gold[column]), (found, kind))
-                    )
-                    if self._fit(mine, theirs):
-                        waiting.append(((*chosen, kind), mine, theirs))
-        return False
+def _numbered(values: Any, numbers: dict[Any, int]) -> Numbers:
+    return tuple([numbers.setdefault(value, len(numbers)) for value in values])
 
-    def _values(self, column: Numbers) -> tuple[Any, ...]:
-        """What a column holds in each tie, whatever the order of rows."""
-        return tuple(tuple(sorted(tie.rows)) for tie in with_rows(self._ties, column))
 
-    def _fit(self, gold: Numbers, found: Numbers) -> bool:
-        self._left -= len(gold)
-        if self._left < 0:
-            raise VerifierError(
-                f"The results could not be compared: their {len(self._gold)} columns of {len(gold)} rows are too much "
-                "alike to find out which is which. Compare by position, with the semantics multiset."
-            )
-        return first_difference(with_rows(self._ties, gold), found) is None
+def _values(column: Numbers, parts: Sequence[slice]) -> tuple[Any, ...]:
+    """What a column holds in each part, whatever the order of rows."""
+    return tuple(tuple(sorted(column[part])) for part in parts)
+
+
+def _fewest(candidates: tuple[list[Numbers], Numbers]) -> int:
+    return len(candidates[0])

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import pairwise
 from typing import Any, Literal
 
-from rlfactory_nl2sql.comparison.answer import Answer, Tie, coded_rows, first_difference, same_set
-from rlfactory_nl2sql.comparison.columns import ColumnSearch
+from rlfactory_nl2sql.checks.ordering import Cut
+from rlfactory_nl2sql.comparison.columns import match_in_any_order
+from rlfactory_nl2sql.comparison.values import plain_columns, representatives, represented
 from rlfactory_nl2sql.connection import Row, Rows
 
 Semantics = Literal["multiset", "set", "test-suite"]
 _ROWS = 3  # as examples
 CELL = 60  # most characters shown of a value
-Coded = tuple[Row, Row]
-"""A row, after what it is compared by."""
+Coded = tuple[Any, Row]
+"""What a row is compared by, and the row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,75 @@ class Comparison:
     """
 
     semantics: Semantics = "multiset"
-    tolerance: float = 1e-9  # relative, of floats and fractional decimals; 0: none, and 0.1 is the most
+    tolerance: float = 1e-9  # relative, of numbers with a fraction; 0: none, and 0.1 is the most
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A gold query's rows on one database, and which of them may change places."""
+
+    result: Rows
+    ends: tuple[int, ...]  # where each tie of its ORDER BY ends; without ORDER BY, all rows are one
+    tied: bool = False  # whether a LIMIT chooses among tied rows, so that other answers are as right
+
+    @property
+    def is_evidence(self) -> bool:
+        """Whether a result that equals it says something: it has a value besides 0 and NULL, whatever ties do."""
+        return not self.tied and any(value is not None and value != 0 for row in self.result.rows for value in row)
+
+
+def answer_of(own: Rows, readings: Sequence[Rows] = (), *, ordered: bool, folded: bool = False) -> Answer:
+    """The answer with these rows, of which no LIMIT cuts a tie.
+
+    Args:
+        readings: the same rows, with ties broken in two ways; none if nothing in the query chooses among ties.
+        ordered: whether the gold query's outermost SELECT orders.
+        folded: whether the database may order texts without regard to letter case.
+    """
+    if not ordered:
+        return Answer(own, (len(own.rows),) if own.rows else ())
+    first, *others = readings or (own,)
+    keys = list(map(row_key, first.rows))
+    apart = Counter[str]()  # rows that came in one order only
+    ends = []
+    for place, (key, other) in enumerate(zip(keys, map(row_key, (others or [first])[0].rows), strict=False), 1):
+        for one, change in ((key, 1), (other, -1)):
+            apart[one] += change
+            if not apart[one]:
+                del apart[one]
+        if not apart and not (folded and alike(key, keys[place] if place < len(keys) else "")):
+            ends.append(place)
+    return Answer(own, tuple(ends))
+
+
+def is_cut(own: Rows, readings: Sequence[Rows], cut: Cut, *, ordered: bool, folded: bool) -> bool:
+    """Whether something in a query chooses among tied rows, or might: those at its edges look the same.
+
+    Args:
+        own: the query's rows.
+        readings: those of ``cut.wider``, with ties broken in several ways.
+    """
+    keys = [list(map(row_key, one.rows)) for one in readings]
+    edges = [at for at in cut.edges if at]
+    results = [Counter(map(row_key, own.rows)), *(Counter(cut.part(each)) for each in keys)]
+    if _differ(results) or any(_differ([Counter(each[:at]) for each in keys]) for at in edges):
+        return True
+    pairs = [keys[0][at - 1 : at + 1] for at in edges if ordered and keys]
+    return any(len(pair) == 2 and (pair[0] == pair[1] or (folded and alike(*pair))) for pair in pairs)
+
+
+def _differ(some: Sequence[Counter[str]]) -> bool:
+    return any(one != some[0] for one in some)
+
+
+def alike(one: str, other: str) -> bool:
+    """Whether rows differ in letter case. A database that takes them for equal does not order them."""
+    return one != other and one.lower() == other.lower()
+
+
+def row_key(row: Row) -> str:
+    """A row without the last digits of its numbers, which hang on the order in which the database adds."""
+    return repr([f"{value:.12g}" if isinstance(value, float) else value for value in row])
 
 
 def compare(answer: Answer, rows: Rows, how: Comparison) -> str | None:
@@ -42,69 +111,72 @@ def compare(answer: Answer, rows: Rows, how: Comparison) -> str | None:
     Raises:
         VerifierError: the comparison exceeded its bound of work.
     """
-    if len(rows.columns) != len(answer.columns):
-        return f"{number_of(len(rows.columns), 'column')}, expected {len(answer.columns)}"
-    if how.semantics != "set" and len(rows.rows) != answer.size:
-        return f"{number_of(len(rows.rows), 'row')}, expected {answer.size}"
-    every = chain.from_iterable(tie.rows for tie in answer.ties)
-    if answer.whole and rows.rows == tuple(every):
+    wanted = answer.result
+    if len(rows.columns) != len(wanted.columns):
+        return f"{number_of(len(rows.columns), 'column')}, expected {len(wanted.columns)}"
+    if how.semantics != "set" and len(rows.rows) != len(wanted.rows):
+        return f"{number_of(len(rows.rows), 'row')}, expected {len(wanted.rows)}"
+    if rows.rows == wanted.rows:
         return None  # most right predictions give the gold query's rows so
     any_columns = how.semantics == "test-suite"
-    ties, found = coded_rows(answer, rows, how.tolerance, together=any_columns)
+    gold, found = _comparable(wanted, rows, how.tolerance, together=any_columns)
     if any_columns:
-        same = ColumnSearch(ties, found).succeeds()
+        same = match_in_any_order(gold, found, answer.ends)
         return None if same else "whatever the order of its columns, the result has other rows than the gold query's"
+    mine, theirs = (list(zip(*columns, strict=True)) for columns in (gold, found))
+    coded = list(zip(mine, wanted.rows, strict=False)), list(zip(theirs, rows.rows, strict=False))
     if how.semantics == "set":
-        given = zip(found, rows.rows, strict=True)
-        return None if same_set(ties, found) else _rows(answer.ties, ties, given, distinct=True)
-    return _by_ties(answer, rows, ties, found)
+        return None if set(mine) == set(theirs) else _difference(*(dict(side).items() for side in coded))
+    for start, stop in pairwise((0, *answer.ends)):
+        if Counter(mine[start:stop]) != Counter(theirs[start:stop]):
+            difference = _difference(*(side[start:stop] for side in coded))
+            if len(answer.ends) == 1:
+                return difference
+            if Counter(mine) == Counter(theirs):
+                difference = f"the same rows in another order, but the gold query orders: {difference}"
+            return f"{f'row {stop}' if stop == start + 1 else f'rows {start + 1} to {stop}'}: {difference}"
+    return None
 
 
-def _by_ties(answer: Answer, rows: Rows, ties: Sequence[Tie], found: Sequence[Row]) -> str | None:
-    """The first tie that differs."""
-    number = first_difference(ties, found)
-    if number is None:
-        return None
-    wanted, start = answer.ties[number], sum(tie.take for tie in ties[:number])
-    stop = start + wanted.take
-    difference = _rows([wanted], [ties[number]], zip(found[start:stop], rows.rows[start:stop], strict=True))
-    if len(ties) == 1:
-        return difference
-    if all(tie.whole for tie in ties) and Counter(found) == Counter(chain.from_iterable(tie.rows for tie in ties)):
-        difference = f"the same rows in another order, but the gold query orders: {difference}"
-    where = f"row {stop}" if wanted.take == 1 else f"rows {start + 1} to {stop}"
-    return f"{where}: {difference}"
+def _comparable(wanted: Rows, rows: Rows, tolerance: float, *, together: bool) -> list[list[Sequence[Any]]]:
+    """The columns of both with numbers that are the same where they count as equal.
+
+    ``together``: numbers count as equal in all columns; otherwise only in those of the same place.
+    """
+    empty: list[Row] = [()] * len(wanted.columns)
+    sides = [plain_columns(zip(*side.rows, strict=True)) or empty for side in (wanted, rows)]
+    if together:
+        numbers = [representatives([column for side in sides for column in side], tolerance)] * len(empty)
+    else:
+        numbers = [representatives(pair, tolerance) for pair in zip(*sides, strict=True)]
+    return [list(map(represented, side, numbers)) for side in sides]
 
 
-def _rows(ties: Sequence[Tie], codes: Sequence[Tie], given: Iterable[Coded], *, distinct: bool = False) -> str:
-    """Which rows of the ties are missing, and which of the given ones are too many. Rows of cut ties may be there."""
-    lists: list[list[Coded]] = [[], [], list(given)]
-    for tie, code in zip(ties, codes, strict=True):
-        lists[0 if tie.whole else 1] += zip(code.rows, tie.rows, strict=True)
-    if distinct:
-        lists = [list(dict(rows).items()) for rows in lists]
-    required, possible, found = lists
-    missing = _surplus(required, found)
-    extra = _surplus(found, [*required, *possible])
-    parts = [f"{name}: {rows}" for name, rows in (("missing", missing), ("too many", extra)) if rows]
-    return "; ".join(parts) or "each row alone could be right, but not all of them together"
+def _difference(gold: Iterable[Coded], found: Iterable[Coded]) -> str:
+    """Which rows are missing, and which are too many."""
+    gold, found = list(gold), list(found)
+    parts = {"missing": _shown(surplus(gold, found)), "too many": _shown(surplus(found, gold))}
+    return "; ".join(f"{name}: {rows}" for name, rows in parts.items() if rows)
+
+
+def surplus(rows: Iterable[Coded], others: Iterable[Coded]) -> Iterator[Row]:
+    """The rows that the others do not have as often."""
+    left = Counter(code for code, _ in others)
+    for code, row in rows:
+        left[code] -= 1
+        if left[code] < 0:
+            yield row
+
+
+def _shown(rows: Iterable[Row]) -> str:
+    every = list(rows)
+    more = f" and {len(every) - _ROWS} more" if len(every) > _ROWS else ""
+    return ", ".join(f"({', '.join(map(cell, row))})" for row in every[:_ROWS]) + more
 
 
 def number_of(count: int, noun: str) -> str:
     """Such as "1 row" and "2 rows"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def _surplus(rows: Iterable[Coded], others: Iterable[Coded]) -> str:
-    """The rows that the others do not have as often."""
-    left = Counter(code for code, _ in others)
-    surplus = []
-    for code, row in rows:
-        left[code] -= 1
-        if left[code] < 0:
-            surplus.append(row)
-    more = f" and {len(surplus) - _ROWS} more" if len(surplus) > _ROWS else ""
-    return ", ".join(f"({', '.join(map(cell, row))})" for row in surplus[:_ROWS]) + more
 
 
 def cell(value: Any) -> str:

@@ -1,110 +1,79 @@
 """Equality of two values of results: by value, whatever their type in the database.
 
-1, 1.0, Decimal("1.00") and True are one value; '1' is another. NULL equals NULL and NaN equals NaN. Floats and
-fractional decimals are equal within a relative tolerance. An integer, or a decimal without fraction, is exact: it
-equals no other whole number, also none that is a float. Midnight equals its date, as in SQL.
+1, 1.0, Decimal("1.00") and True are one value; '1' is another. NULL equals NULL and NaN equals NaN. Numbers with a
+fraction are equal within a relative tolerance; whole numbers equal no other whole number. Midnight equals its date.
 
-Nearness is not transitive, so values cannot simply be rounded and hashed. `codes` gives equal codes to numbers that lie
-together within the tolerance. Where numbers are so dense that each is near to many, only the closest count as equal.
+Nearness is not transitive, so numbers cannot simply be rounded and hashed. `representatives` gives one number for all
+that lie together within the tolerance. Where numbers are so dense that each is near to many, only the closest count as
+equal.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import date, datetime, time, timedelta
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
 from decimal import Decimal
-from enum import Enum
-from itertools import chain
 from typing import Any
-from uuid import UUID
 
-_NUMBERS = (int, float, Decimal)
-_PLAIN = frozenset({bool, int, str, bytes, type(None), datetime, time, timedelta, UUID})
+_PLAIN = frozenset({int, str, bytes, type(None)})
 _CLOSE = 1e-3  # share of the tolerance within which numbers of a dense column count as equal
 _NEAR_ZERO = 1e-3  # share of the relative tolerance that is the absolute one, for sums that almost cancel out
+_EXACT = 2.0**53  # the greatest number of which a float tells the whole ones apart
+_LARGEST = 1e300  # a greater integer is near to none
+_NAN = ("NaN",)
 
 
-class _Mark(Enum):
-    """Marks for what Python cannot compare."""
-
-    NAN = "NaN"
-    START = "["
-    END = "]"
+def plain_columns(columns: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Columns with values that Python hashes and compares by value, tolerance aside."""
+    return [column if set(map(type, column)) <= _PLAIN else list(map(_plain, column)) for column in columns]
 
 
-class Nested(tuple[Any, ...]):
-    """An array or record of PostgreSQL as a flat sequence of values, with marks around each level."""
-
-    __slots__ = ()
-
-
-def normal_column(values: Sequence[Any]) -> Sequence[Any]:
-    """Values of a column in a form that Python hashes and compares by value, tolerance aside."""
-    if set(map(type, values)) <= _PLAIN:
-        return values
-    return [Nested(_flat(value)) if isinstance(value, (list, tuple)) else _scalar(value) for value in values]
-
-
-def _is_whole(value: Any) -> bool:
-    """Whether a normal value is a number that is exact: an integer, or a decimal without fraction."""
-    return isinstance(value, int) or (
-        isinstance(value, Decimal) and value.is_finite() and value == value.to_integral_value()
-    )
+def _plain(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, float | Decimal):
+        if math.isnan(value):
+            return _NAN
+        is_whole = not math.isinf(value) and value == int(value)
+        return int(value) if is_whole and (abs(value) <= _EXACT or isinstance(value, Decimal)) else float(value)
+    if isinstance(value, date) and not isinstance(value, datetime):
+        return datetime(value.year, value.month, value.day)  # noqa: DTZ001 - a date has no zone either
+    return value
 
 
-def _near(left: Any, right: Any, tolerance: float) -> bool:
-    """Whether two numbers are equal within the tolerance."""
-    one, other = _as_float(left), _as_float(right)
-    if math.isinf(one) or math.isinf(other):
-        return bool(left == right)  # beyond the floats numbers are exact
-    return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * _NEAR_ZERO)
+def representatives(columns: Iterable[Sequence[Any]], tolerance: float) -> Mapping[float, float]:
+    """For each number with a fraction in plain columns, the number that it counts as."""
+    numbers = {part for column in columns for value in column for part in _numbers(value)}
+    found: dict[float, float] = {}
+    if not any(isinstance(number, float) for number in numbers):
+        return found
+    for group in _groups(sorted(numbers), tolerance):
+        whole = [number for number in group if isinstance(number, int)]
+        for number in group:
+            if isinstance(number, float):
+                found[number] = min(whole or group[:1], key=lambda one: abs(one - number))
+    return found
 
 
-def _as_float(number: Any) -> float:
-    """The nearest float; an infinite one for numbers beyond the floats."""
-    try:
-        return float(number)
-    except OverflowError:  # only integers raise it
-        return math.inf if number > 0 else -math.inf
+def represented(column: Sequence[Any], numbers: Mapping[float, float]) -> Sequence[Any]:
+    """The column with those numbers in place of its own."""
+
+    def one(value: Any) -> Any:
+        return tuple(map(one, value)) if isinstance(value, tuple) else numbers.get(value, value)
+
+    return list(map(one, column)) if numbers else column
 
 
-def codes(columns: Sequence[Sequence[Any]], tolerance: float) -> Mapping[Any, Any]:
-    """A code for each number in columns of normal values; one without a code is its own."""
-    if all(set(map(type, column)) <= _PLAIN for column in columns):
-        return {}
-    whole: set[Any] = set()
-    other: set[Any] = set()  # one column may have 1 and the other 1.0
-    for value in chain.from_iterable(columns):
-        for part in value if isinstance(value, Nested) else (value,):
-            if isinstance(part, _NUMBERS):
-                (whole if _is_whole(part) else other).add(part)
-    code: dict[Any, Any] = {}
-    for group in _groups(sorted(whole | other), tolerance):
-        if len(group) == 1 or other.isdisjoint(group):
-            continue  # whole numbers are exact among themselves
-        exact = []
-        if not whole.isdisjoint(group):  # floats without a fraction count like whole numbers beside one
-            exact = [one for one in group if _is_whole(one) or (isinstance(one, float) and one.is_integer())]
-        if len(exact) > 1:
-            code.update((number, _nearest(number, exact)) for number in group)
-        else:
-            code.update(dict.fromkeys(group, (exact or group)[0]))
-    return code
+def _numbers(value: Any) -> Iterator[float]:
+    if isinstance(value, tuple):
+        for part in value:
+            yield from _numbers(part)
+    elif isinstance(value, float) or (isinstance(value, int) and abs(value) < _LARGEST):
+        yield value
 
 
-def coded(column: Sequence[Any], code: Mapping[Any, Any]) -> Sequence[Any]:
-    """The codes of a column's normal values."""
-    if not code:
-        return column
-    return [
-        Nested(code.get(part, part) for part in value) if isinstance(value, Nested) else code.get(value, value)
-        for value in column
-    ]
-
-
-def _groups(numbers: list[Any], tolerance: float) -> Iterator[list[Any]]:
+def _groups(numbers: Sequence[float], tolerance: float) -> Iterator[Sequence[float]]:
     """Sorted numbers, in groups that lie within the tolerance."""
     for near in _chains(numbers, tolerance):
         if _near(near[0], near[-1], tolerance):
@@ -114,37 +83,14 @@ def _groups(numbers: list[Any], tolerance: float) -> Iterator[list[Any]]:
                 yield from [part] if _near(part[0], part[-1], tolerance) else ([number] for number in part)
 
 
-def _chains(numbers: list[Any], tolerance: float) -> Iterator[list[Any]]:
+def _chains(numbers: Sequence[float], tolerance: float) -> Iterator[Sequence[float]]:
     """Sorted numbers, divided where one is not near the next. So numbers of different chains are never near."""
-    start, last = 0, math.nan
-    for stop, number in enumerate(map(_as_float, numbers)):
-        if stop and not math.isclose(last, number, rel_tol=tolerance, abs_tol=tolerance * _NEAR_ZERO):
+    start = 0
+    for stop in range(1, len(numbers) + 1):
+        if stop == len(numbers) or not _near(numbers[stop - 1], numbers[stop], tolerance):
             yield numbers[start:stop]
             start = stop
-        last = number
-    if numbers:
-        yield numbers[start:]
 
 
-def _nearest(number: Any, known: list[Any]) -> Any:
-    """That of the known numbers, which are sorted, to which this one is nearest."""
-    at = bisect_left(known, number)
-    beside = known[max(at - 1, 0) : at + 1]
-    return number if number in beside else min(beside, key=lambda one: abs(_as_float(one) - _as_float(number)))
-
-
-def _scalar(value: Any) -> Any:
-    if isinstance(value, float) and math.isnan(value):
-        return _Mark.NAN
-    if isinstance(value, Decimal) and value.is_nan():
-        return _Mark.NAN
-    if isinstance(value, date) and not isinstance(value, datetime):
-        return datetime(value.year, value.month, value.day)  # noqa: DTZ001 - a date has no zone either
-    return value
-
-
-def _flat(value: Any) -> Iterator[Any]:
-    if isinstance(value, (list, tuple)):
-        yield from (_Mark.START, *chain.from_iterable(map(_flat, value)), _Mark.END)
-    else:
-        yield _scalar(value)
+def _near(one: float, other: float, tolerance: float) -> bool:
+    return math.isclose(one, other, rel_tol=tolerance, abs_tol=tolerance * _NEAR_ZERO)

@@ -14,53 +14,31 @@ from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, R
 _NUMBER_BYTES = 8
 _TEXTS, _NUMBERS = frozenset({str, bytes}), frozenset({int, float, bool, type(None)})
 _FIRST_ROWS, _MOST_ROWS = 16, 256  # rows that are read before the limits are checked again
-SLOW = 0.05  # share of its seconds after which a query is slow
-STEP = 500  # instructions of SQLite's machine between two checks: about 5 microseconds
+STEP = 1000  # instructions of SQLite's machine between two checks: about 10 microseconds
 INSTRUCTIONS = 50_000_000  # of SQLite's machine that count as a second; usual machines need half of one
 _PATIENCE = 5.0  # seconds: a busy machine takes long to stop a query, and a connection that is aborted must be reopened
 
 
-class Deadline:
-    """The end of a query that runs in this thread, and that calls `over` after every `STEP` instructions.
+class Budget:
+    """What a query in SQLite may do, which calls `over` after every `STEP` instructions.
 
-    What counts is the work done: it is late when its instructions are as many as its seconds allow. So the same query
-    has the same verdict on a busy machine. The clock is a backstop: it is also late when its seconds are over and it
-    has had a share of them in CPU time, or after ``limits.patience`` times its seconds, for one that waits.
-
-    Args:
-        on_slow: called when it has done `SLOW` of the work that it may do.
+    Its instructions count, so that the same query has the same verdict on any machine, however busy. CPU time counts
+    as well, since one instruction may be a call of a function on a long value.
     """
 
-    def __init__(self, limits: QueryLimits, on_slow: Callable[[], None] = lambda: None) -> None:
-        self._limits, self._on_slow, self._calls = limits, on_slow, 0
-        self._most = limits.seconds * INSTRUCTIONS / STEP
-        self._next = SLOW * self._most  # calls after which something is to be done
-        self._sure, self._cpu = limits.cpu_share * limits.seconds, time.thread_time()
-        self._began = time.monotonic()
-        self._look = self._began + self._sure  # it cannot have had more CPU time than time
+    def __init__(self, seconds: float) -> None:
+        self._calls, self._most = 0, seconds * INSTRUCTIONS / STEP
+        self._began, self._seconds = time.thread_time(), seconds
 
     def over(self) -> bool:
         """Whether it is late."""
         self._calls += 1
-        if self._calls >= self._next:
-            if self._calls >= self._most:
-                return True
-            self._next = self._most
-            self._on_slow()
-        now = time.monotonic()
-        if now < self._look:
-            return False
-        missing = self._sure - (time.thread_time() - self._cpu)
-        if missing > 0:
-            self._look = now + missing
-            return now - self._began >= self._limits.patience * self._limits.seconds
-        self._look = self._began + self._limits.seconds
-        return now >= self._look
+        return self._calls > self._most or time.thread_time() - self._began > self._seconds
 
     @property
     def used(self) -> float:
-        """The seconds that count."""
-        return max(time.thread_time() - self._cpu, self._calls * STEP / INSTRUCTIONS)
+        """The seconds that it has used."""
+        return max(time.thread_time() - self._began, self._calls * STEP / INSTRUCTIONS)
 
 
 @contextlib.contextmanager

@@ -178,6 +178,7 @@ class ServerDatabase(Connection):
                 raise self._lost(error, kind) from None
             raise failed(kind, self._said(error)) from None
         finally:
+            self.used = time.monotonic() - started
             with contextlib.suppress(self._error):
                 self._execute("ROLLBACK")
 

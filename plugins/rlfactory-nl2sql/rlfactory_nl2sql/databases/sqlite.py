@@ -12,7 +12,7 @@ from typing import Any
 from rlfactory_core.errors import BackendError, nearest
 from rlfactory_nl2sql.checks.parsing import check_characters
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows, TableRows
-from rlfactory_nl2sql.databases.limiting import STEP, Deadline, collect, failed, late
+from rlfactory_nl2sql.databases.limiting import STEP, Budget, collect, failed, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.databases.sqlite_file import empty_copy, filled_copy, lossless, open_file, read_schema
 from rlfactory_nl2sql.databases.sqlite_guard import MAX_SQL, MAX_VALUE, lock
@@ -37,7 +37,6 @@ class SqliteDatabase(Connection):
     """An open and locked database. See `connection.Connection`."""
 
     dialect = "sqlite"
-    counts_work = True
 
     def __init__(self, connection: sqlite3.Connection, name: str) -> None:
         super().__init__(name)
@@ -48,8 +47,8 @@ class SqliteDatabase(Connection):
     def query(self, sql: str, limits: QueryLimits) -> Rows:
         check_characters(sql, MAX_SQL)
         self._guard.reason = ""
-        deadline = Deadline(limits, self.on_slow)
-        self._connection.set_progress_handler(deadline.over, STEP)
+        budget = Budget(limits.seconds)
+        self._connection.set_progress_handler(budget.over, STEP)
         try:
             try:
                 self._connection.text_factory = str  # much faster than `lossless`
@@ -62,7 +61,7 @@ class SqliteDatabase(Connection):
         except (sqlite3.Error, sqlite3.Warning, MemoryError) as error:
             raise self._failure(error, limits) from None
         finally:
-            self.used = deadline.used
+            self.used = budget.used
             self._connection.set_progress_handler(None, 0)
             self._connection.text_factory = lossless
 
@@ -102,7 +101,7 @@ class SqliteDatabase(Connection):
             made = SqliteDatabase(filled_copy(self._empty, tables), name)
         except (sqlite3.Error, MemoryError, OverflowError, UnicodeEncodeError) as error:
             raise BackendError(f"{name} cannot be made: {error}.") from error
-        made._schema, made.on_slow = self.schema(), self.on_slow
+        made._schema = self.schema()
         return made
 
     def close(self) -> None:

@@ -8,9 +8,8 @@ the same way.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,6 +19,8 @@ from rlfactory_nl2sql.connection import Connection, QueryError, QueryLimits, Row
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.rewards.databases import QueryVerdict
 from rlfactory_nl2sql.verification.connections import Connections
+from rlfactory_nl2sql.verification.gold import Clock
+from rlfactory_nl2sql.verification.verifier import read_verdict
 
 LIMITS = QueryLimits(rows=2_000_000, bytes=256 << 20)  # the program itself has no limit but time
 
@@ -34,20 +35,17 @@ class BirdJob:
     seconds: float
 
     def run(self, connections: Connections) -> Verdict:
-        def compare(connection: Connection) -> Verdict:
-            connections.clock(self.seconds)
-            ends, results = time.monotonic() + self.seconds, []
-            for name, sql in (("right query", self.gold), ("prediction", self.prediction)):
-                limits = replace(LIMITS, seconds=max(ends - time.monotonic(), 0.0))
-                try:
-                    results.append(connection.query(sql, limits).rows)
-                except QueryError as error:
-                    where = Path(self.ref.location).name
-                    return Verdict(passed=False, reasons=(f"the {name} fails on {where}: {error}",))
-            same = same_set(*results)
-            return Verdict(same, () if same else (f"other rows on {Path(self.ref.location).name}",))
+        return connections.use(self.ref, LIMITS, lambda database: self._compare(database.connection))
 
-        return connections.use(self.ref, LIMITS, lambda found: compare(found.connection))
+    def _compare(self, connection: Connection) -> Verdict:
+        clock, where, results = Clock(self.seconds), Path(self.ref.location).name, []
+        for name, sql in (("right query", self.gold), ("prediction", self.prediction)):
+            try:
+                results.append(clock.query(connection, sql, LIMITS).rows)
+            except QueryError as error:
+                return Verdict(passed=False, reasons=(f"the {name} fails on {where}: {error}",))
+        same = same_set(*results)
+        return Verdict(same, () if same else (f"other rows on {where}",))
 
 
 class BirdExecution(QueryVerdict):
@@ -74,12 +72,11 @@ class BirdExecution(QueryVerdict):
 
     async def _judge(self, ref: DatabaseRef, gold: str, sql: str) -> Verdict:
         try:
-            verdict: Verdict = await self.pool.run(BirdJob(ref, gold, sql, self._seconds), 3 * self._seconds)
+            return read_verdict(await self.pool.run(BirdJob(ref, gold, sql, self._seconds)))
         except QueryError as error:  # the prediction ended its worker
             return Verdict(passed=False, reasons=(str(error),))
         except BackendError as error:
             return Verdict(None, (str(error),))
-        return verdict
 
 
 def same_set(gold: Sequence[Row], got: Sequence[Row]) -> bool:

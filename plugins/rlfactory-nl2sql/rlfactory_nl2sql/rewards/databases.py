@@ -43,7 +43,7 @@ class Databases:
         """The database that a sample is about; raises `UsageError` or `VerifierError` if it is unknown."""
         return self._given or self._reference(sample)
 
-    async def run(self, job: Job, seconds: float, prepare_s: float = 0.0) -> Any:
+    async def run(self, job: Job, key: str = "") -> Any:
         """The result of a job in a worker; see `WorkerPool.run`.
 
         Raises:
@@ -51,7 +51,7 @@ class Databases:
             VerifierError: the job raised it, or no worker can be started, or the database does not answer.
         """
         try:
-            return await self.pool.run(job, seconds, prepare_s=prepare_s)
+            return await self.pool.run(job, key)
         except BackendError as error:
             raise VerifierError(str(error)) from error
 

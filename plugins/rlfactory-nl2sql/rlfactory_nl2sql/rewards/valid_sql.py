@@ -9,7 +9,7 @@ from rlfactory_nl2sql.checks.parsing import parse_query, statement
 from rlfactory_nl2sql.connection import QueryError, QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.rewards.databases import QueryVerdict
-from rlfactory_nl2sql.verification.connections import PREPARE_S, Connections
+from rlfactory_nl2sql.verification.connections import Connections
 from rlfactory_nl2sql.verification.jobs import QueryJob
 
 _LIMITS = QueryLimits()
@@ -21,6 +21,7 @@ class ValidJob:
 
     ref: DatabaseRef
     sql: str
+    seconds: float = _LIMITS.seconds
 
     def run(self, connections: Connections) -> None:
         parse_query(self.sql, self.ref.kind)
@@ -40,7 +41,7 @@ class ValidSql(QueryVerdict):
 
     async def _judge_sample(self, sample: Sample, sql: str) -> Verdict:
         try:
-            await self.run(ValidJob(self.reference(sample), sql), _LIMITS.seconds, PREPARE_S)
+            await self.run(ValidJob(self.reference(sample), sql))
         except QueryError as error:
             return Verdict(passed=False, reasons=(str(error),))
         return Verdict(passed=True)

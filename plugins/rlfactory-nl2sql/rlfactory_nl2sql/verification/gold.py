@@ -1,21 +1,19 @@
-"""A gold query's answers, found inside a worker on the given database and on varied ones."""
+"""A gold query's answers on the given database and on varied ones, kept by the worker that judges its predictions."""
 
 from __future__ import annotations
 
-import pickle
-import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import product
 
 from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_nl2sql.checks.constants import Constant, Uses, constants
-from rlfactory_nl2sql.checks.ordering import Cut, cut, inner_limits, is_ordered, tie_breaks
-from rlfactory_nl2sql.checks.parsing import Query, parse_query
+from rlfactory_nl2sql.checks.ordering import Cut, cut, inner_cuts, is_ordered, tie_breaks
+from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.checks.thresholds import thresholds
-from rlfactory_nl2sql.comparison.answer import Answer, answer_of, same_rows
-from rlfactory_nl2sql.comparison.compare import Comparison
+from rlfactory_nl2sql.comparison.compare import Answer, Comparison, answer_of, is_cut
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Rows, TableRows
 from rlfactory_nl2sql.databases.limiting import late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
@@ -23,7 +21,7 @@ from rlfactory_nl2sql.instances.links import SHARES, links_of, subsample
 from rlfactory_nl2sql.instances.rows import CHARACTERS
 from rlfactory_nl2sql.instances.vary import vary
 from rlfactory_nl2sql.schema import Schema
-from rlfactory_nl2sql.verification.connections import PREPARE_S, Connections, Database
+from rlfactory_nl2sql.verification.connections import Connections, Database, close
 
 _OTHER_SEEDS = (1, 2, 3)  # added to the seed, for more varied databases
 _CONFIRMING = 4  # likewise, for those that confirm
@@ -50,18 +48,229 @@ class VerifyOptions:
             raise ConfigError(f"A query needs more than 0 seconds. Got {given}.")
 
 
-Instances = Sequence[tuple[bytes | None, Answer | None]]
-"""A database's pickled rows, or None for the given database, with the answer there, or None if the query fails."""
+@dataclass(frozen=True, slots=True)
+class GoldFound:
+    """What the client is told of a gold query."""
+
+    notes: tuple[str, ...]  # about instances that are left out
+    taken: float  # the database's seconds
+    evidence: bool  # whether an answer other than the given database's can tell a right prediction from others
 
 
 @dataclass(frozen=True, slots=True)
-class Gold:
-    """The gold query's answers."""
+class GoldJob:
+    """Find a gold query's answers; raises `QueryError` if it fails on the given database."""
 
-    answers: bytes  # pickled: the `GoldJob` and its `Instances`
-    notes: tuple[str, ...]  # about instances that are left out
-    seconds: float
-    evidence: bool  # whether an answer other than the given database's can tell a right prediction from others
+    ref: DatabaseRef
+    sql: str
+    options: VerifyOptions
+
+    @property
+    def seconds(self) -> float:
+        return self.options.gold_seconds
+
+    def run(self, connections: Connections) -> GoldFound:
+        return connections.use(self.ref, self.options.limits, lambda database: self.gold(database).found)
+
+    def gold(self, database: Database) -> Gold:
+        """The query with its answers, which the worker may have."""
+        return database.copies(self, lambda: Gold(self, database))
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """A database, and the gold query's answer there; None if it fails."""
+
+    connection: Connection
+    answer: Answer | None
+
+
+@dataclass(frozen=True, slots=True)
+class Instances:
+    """Varied databases, with answers."""
+
+    every: list[Instance] = field(default_factory=list)
+
+    def close(self) -> None:
+        for each in self.every:
+            close(each.connection)
+
+
+class Gold:
+    """Searches for answers on the given database, on varied ones, and on more if these say nothing."""
+
+    def __init__(self, job: GoldJob, database: Database) -> None:
+        self._job, self._options, self._database = job, job.options, database
+        self._schema = database.connection.schema()
+        self._query = parse_query(job.sql, job.ref.kind)
+        self._folded = job.ref.kind == "mysql" or any(table.collated for table in self._schema.tables)
+        self._cut, self._inner = cut(self._query), inner_cuts(self._query)
+        self._tie_breaks = cache(lambda query, columns: tie_breaks(query, self._schema, columns))
+        self._thresholds = thresholds(self._query, self._schema)
+        self._clock = Clock(self._options.gold_seconds)
+        self.instances = [Instance(database.connection, self._answer(database.connection))]
+        self._notes: list[str] = []
+        try:
+            self._find()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def found(self) -> GoldFound:
+        compared = self.instances[1:] if self._options.instances > 1 else self.instances
+        evidence = any(one.answer is not None and one.answer.is_evidence for one in compared)
+        return GoldFound(tuple(self._notes), self._clock.used, evidence)
+
+    def close(self) -> None:
+        """Close the varied databases."""
+        Instances(self.instances[1:]).close()
+
+    def _find(self) -> None:
+        literals = constants(self._query, self._schema, self._database.shaped())
+        for number in range(1, self._options.instances):
+            try:
+                varied = self._varied(self._database.rows(), literals, self._options.seed, number)
+            except BackendError as error:
+                self._notes.append(f"only {number} of {self._options.instances} instances are compared: {error}")
+                break
+            answer = None
+            try:
+                answer = self._answer(varied)
+            except QueryError as error:
+                self._notes.append(f"{instance_name(number)} is left out, where the gold query fails: {error}")
+            self.instances.append(Instance(varied, answer))
+        if len(self.instances) > 1 and _read(self._query.tables, self._schema) and not self._suffices():
+            self._extend(literals)
+
+    def confirming(self, used: Uses) -> Instances:
+        """Varied databases around the constants of both queries, without those where the query fails.
+
+        Tables that neither query needs stay empty. Raises `QueryError` with `Failure.DEADLINE` when the query's time is
+        over.
+        """
+        return self._database.copies((self._job, used), lambda: self._confirm(used))
+
+    def _confirm(self, used: Uses) -> Instances:
+        needed = _read(used.tables, self._schema)
+        data = {name: rows for name, rows in self._database.rows().items() if name in needed}
+        self._clock, found = Clock(self._options.gold_seconds), Instances()
+        for number in range(1, self._options.confirmed + 1 if needed else 0):
+            with suppress(BackendError):
+                varied = self._varied(data, used.constants, self._options.seed + _CONFIRMING, number, used)
+                try:
+                    found.every.append(Instance(varied, self._answer(varied)))
+                except QueryError as error:
+                    close(varied)
+                    if error.failure is Failure.DEADLINE:
+                        found.close()
+                        raise
+        return found
+
+    def _varied(
+        self, data: TableRows, literals: Sequence[Constant], seed: int, number: int, used: Uses | None = None
+    ) -> Connection:
+        rows = vary(self._schema, data, literals, seed, number, used, self._thresholds)
+        return self._database.connection.instance(rows)
+
+    def _suffices(self) -> bool:
+        """Whether the varied databases tell a right prediction from others."""
+        firm = {one.answer for one in self.instances if one.answer is not None and not one.answer.tied}
+        return self._has_evidence() and len(firm) > 1  # a constant has answers that are all equal
+
+    def _has_evidence(self) -> bool:
+        return any(one.answer is not None and one.answer.is_evidence for one in self.instances[1:])
+
+    def _extend(self, literals: Sequence[Constant]) -> None:
+        """Add databases on which the query has an answer, until they suffice or none is left to try."""
+        for rows in self._more(literals):
+            if self._clock.left < self._options.gold_seconds / 2:
+                return
+            try:
+                made = self._database.connection.instance(rows)
+            except BackendError:
+                return
+            try:
+                answer: Answer | None = self._answer(made)
+            except QueryError:
+                answer = None
+            known = {one.answer for one in self.instances}
+            if answer is None or not answer.is_evidence or (self._has_evidence() and answer in known):
+                made.close()
+                continue
+            self.instances.append(Instance(made, answer))
+            if self._suffices():
+                return
+
+    def _more(self, literals: Sequence[Constant]) -> Iterator[TableRows]:
+        """Varied databases of other seeds, then sub-samples of the given rows."""
+        seed, sampled = self._options.seed, self._database.rows()
+        for other, number in product(_OTHER_SEEDS, range(1, len(CHARACTERS) + 1)):
+            yield vary(self._schema, sampled, literals, seed + other, number, thresholds=self._thresholds)
+        rows = self._database.read(_SAMPLED)
+        for other, share in product((0, *_OTHER_SEEDS), SHARES):
+            yield subsample(self._schema, rows, share, seed + other)
+
+    def _answer(self, connection: Connection) -> Answer:
+        """The query's answer; tied if a LIMIT in it chooses among rows that are tied."""
+        own = self._clock.query(connection, self._query.sql, self._options.limits)
+        ordered = is_ordered(self._query)
+        try:
+            readings = self._readings(self._cut, own, connection)
+        except QueryError:  # for example too many rows, or values that PostgreSQL does not sort, such as JSON
+            readings = None
+        tied = readings is None or any(self._cuts_tie(inner, connection) for inner in self._inner)
+        return replace(answer_of(own, readings or (), ordered=ordered, folded=self._folded), tied=tied)
+
+    def _cuts_tie(self, inner: Cut, connection: Connection) -> bool:
+        """Whether a SELECT within the query chooses among tied rows; False if it is no query of its own."""
+        try:
+            own = self._clock.query(connection, inner.query.sql, self._options.limits, _PART)
+            return self._readings(inner, own, connection) is None
+        except QueryError:  # it may need columns of the query around it
+            return False
+
+    def _readings(self, of: Cut, own: Rows, connection: Connection) -> list[Rows] | None:
+        """A query's rows with ties broken in two ways, if anything in it chooses among ties; None if they differ."""
+        sqls = self._tie_breaks(of.wider, len(own.columns))
+        wide = [self._clock.query(connection, sql, self._options.limits, _PART) for sql in sqls]
+        if is_cut(own, wide, of, ordered=is_ordered(of.query), folded=self._folded):
+            return None
+        return [Rows(own.columns, tuple(of.part(one.rows))) for one in wide]
+
+
+_PART = 4  # a query that only looks for ties may take this part of the time that is left
+
+
+class Clock:
+    """A time budget shared by several queries."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.used = 0.0
+
+    @property
+    def left(self) -> float:
+        return self._seconds - self.used
+
+    def query(self, connection: Connection, sql: str, limits: QueryLimits, part: int = 1) -> Rows:
+        """The result of a query that may take this part of the time that is left; raises `QueryError`."""
+        if self.left <= 0:
+            raise late(self._seconds)
+        connection.used = 0.0
+        try:
+            return connection.query(sql, replace(limits, seconds=self.left / part))
+        except QueryError as error:
+            if error.failure is Failure.DEADLINE:
+                raise late(self._seconds) from None
+            raise
+        finally:
+            self.used += connection.used
+
+
+def instance_name(number: int) -> str:
+    """What a reason calls the database of this number."""
+    return f"varied database {number}" if number else "the given database"
 
 
 def _read(named: frozenset[str], schema: Schema) -> set[str]:
@@ -76,212 +285,3 @@ def _read(named: frozenset[str], schema: Schema) -> set[str]:
             found.add(name)
             left += [link.target for link in links[name]]
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class GoldJob:
-    """Compute a gold query's answers; returns `Gold`, or raises `QueryError` if it fails on the given database."""
-
-    ref: DatabaseRef
-    gold: str
-    options: VerifyOptions
-
-    def run(self, connections: Connections) -> Gold:
-        return connections.use(
-            self.ref, self.options.limits, lambda database: Answers(self, database, connections).find()
-        )
-
-
-class Answers:
-    """The search for a gold query's answers on the given database, on varied ones, and on more if these say nothing."""
-
-    def __init__(self, job: GoldJob, database: Database, connections: Connections) -> None:
-        self._job = job
-        self._options = job.options
-        self._database = database
-        self._connections = connections
-        self._schema = database.connection.schema()
-        self._query = parse_query(job.gold, job.ref.kind)
-        self._folded = job.ref.kind == "mysql" or any(table.collated for table in self._schema.tables)
-        self._inner, self._cut = inner_limits(self._query), cache(cut)
-        self._thresholds = thresholds(self._query, self._schema)
-        self._tie_breaks = cache(lambda query, columns: tie_breaks(query, self._schema, columns))
-        self._clock = Clock(self._options.gold_seconds)
-        self._instances: list[tuple[bytes | None, Answer | None]] = []
-        self._notes: list[str] = []
-
-    def find(self) -> Gold:
-        """Raises `QueryError` if the query fails on the given database."""
-        literals = constants(self._query, self._schema, self._database.shaped())
-        self._instances.append((None, self._timed_answer(self._database.connection)))
-        for number in range(1, self._options.instances):
-            try:
-                rows, varied = self._vary(self._database.rows(), literals, self._options.seed, number)
-            except BackendError as error:
-                self._notes.append(f"only {number} of {self._options.instances} instances are compared: {error}")
-                break
-            try:
-                self._instances.append((rows, self._timed_answer(varied)))
-            except QueryError as error:
-                self._instances.append((rows, None))
-                self._notes.append(f"{instance_name(number)} is left out, where the gold query fails: {error}")
-        if len(self._instances) > 1 and _read(self._query.tables, self._schema) and not self._suffices():
-            self._extend(literals)
-        compared = self._instances[1:] if self._options.instances > 1 else self._instances
-        evidence = any(answer is not None and answer.is_evidence for _, answer in compared)
-        answers = pickle.dumps((self._job, self._instances), pickle.HIGHEST_PROTOCOL)
-        return Gold(answers, tuple(self._notes), self._clock.used, evidence)
-
-    def confirm(self, used: Uses) -> Iterator[tuple[bytes, Answer]]:
-        """Further varied databases, pickled, with the query's answers; without those where it fails.
-
-        Tables that neither query needs stay empty.
-
-        Raises `QueryError` with `Failure.DEADLINE` when the query's time is over.
-        """
-        needed = _read(used.tables, self._schema)
-        data = {name: rows for name, rows in self._database.rows().items() if name in needed}
-        for number in range(1, self._options.confirmed + 1 if needed else 0):
-            try:
-                seed = self._options.seed + _CONFIRMING
-                rows, varied = self._vary(data, used.constants, seed, number, used)
-                yield rows, self._answer(varied)  # each of its queries has its own deadline
-            except BackendError:
-                continue
-            except QueryError as error:
-                if error.failure is Failure.DEADLINE:
-                    raise
-
-    def _vary(
-        self,
-        data: TableRows,
-        literals: Sequence[Constant],
-        seed: int,
-        number: int,
-        used: Uses | None = None,
-    ) -> tuple[bytes, Connection]:
-        """A varied database's pickled rows, and itself."""
-        self._connections.clock(PREPARE_S)
-        rows = pickle.dumps(vary(self._schema, data, literals, seed, number, used, self._thresholds))
-        return rows, self._database.varied(self._job.gold, rows)
-
-    def _suffices(self) -> bool:
-        """Whether the varied databases tell a right prediction from others."""
-        return self._has_evidence() and len(self._different()) > 1  # a constant has answers that are all equal
-
-    def _has_evidence(self) -> bool:
-        varied = [answer for _, answer in self._instances[1:] if answer is not None]
-        firm = sum(answer.is_evidence and not answer.tied for answer in varied)
-        return firm >= (2 if any(answer.tied for answer in varied) else 1)  # what hangs on ties is replaced
-
-    def _different(self) -> set[bytes]:
-        return {pickle.dumps(answer) for _, answer in self._instances if answer is not None and not answer.tied}
-
-    def _extend(self, literals: Sequence[Constant]) -> None:
-        """Add databases on which the query has an answer, until they suffice or none is left to try."""
-        for rows in self._more(literals):
-            if self._clock.left < self._options.gold_seconds / 2:
-                return
-            try:
-                made = self._database.connection.instance(rows)
-            except BackendError:
-                return
-            try:
-                answer = self._timed_answer(made)
-            except QueryError:
-                continue
-            finally:
-                made.close()
-            helps = not self._has_evidence() or pickle.dumps(answer) not in self._different()
-            if answer.is_evidence and not answer.tied and helps:
-                self._instances.append((pickle.dumps(rows), answer))
-                if self._suffices():
-                    return
-
-    def _more(self, literals: Sequence[Constant]) -> Iterator[TableRows]:
-        """Varied databases of other seeds, then sub-samples of the given rows."""
-        seed, sampled = self._options.seed, self._database.rows()
-        for other, number in product(_OTHER_SEEDS, range(1, len(CHARACTERS) + 1)):
-            yield vary(self._schema, sampled, literals, seed + other, number, thresholds=self._thresholds)
-        read = self._database.connection.read
-        rows = {table.name: read(table.name, _SAMPLED) for table in self._schema.tables if not table.view}
-        for other, share in product((0, *_OTHER_SEEDS), SHARES):
-            yield subsample(self._schema, rows, share, seed + other)
-
-    def _timed_answer(self, connection: Connection) -> Answer:
-        self._connections.clock(self._clock.left)
-        return self._answer(connection)
-
-    def _answer(self, connection: Connection) -> Answer:
-        answer = self._answer_of(self._query, connection)
-        tied = any(self._cuts(inner, connection) for inner in self._inner)
-        return replace(answer, tied=True, certain=(), fewest=0) if tied else answer
-
-    def _cuts(self, inner: Query, connection: Connection) -> bool:
-        """Whether a SELECT within the query cuts a tie; False if it is no query of its own."""
-        try:
-            found = self._answer_of(inner, connection)
-        except QueryError:  # it may need columns of the query around it
-            return False
-        return found.tied or found.repeated
-
-    def _answer_of(self, query: Query, connection: Connection) -> Answer:
-        """The answer of a query; tied without certain rows if not all right answers are known."""
-        ordered, breaks = is_ordered(query), self._tie_breaks
-        own = self._run(connection, query.sql, 2 if breaks(query, 1) else 1)
-        if not breaks(query, 1):
-            return answer_of([own], ordered=ordered)
-        within = self._cut(query)
-        try:
-            for each in within.wider:
-                sqls = breaks(each, len(own.columns)) or [each.sql]
-                readings = [Rows(own.columns, self._run(connection, sql, 4).rows) for sql in sqls]
-                found = answer_of(readings, within.limit, within.offset, ordered=ordered, folded=self._folded)
-                if found.whole and same_rows([own, *(_part(one, within) for one in readings)]):
-                    return found
-            if same_rows(readings):
-                return found
-        except QueryError:  # for example too many rows, or values that PostgreSQL does not sort, such as JSON
-            pass
-        return replace(answer_of([own], ordered=False), tied=True, fewest=0)
-
-    def _run(self, connection: Connection, sql: str, part: int) -> Rows:
-        """The result of a query that may take this part of the time that is left."""
-        return self._clock.query(connection, sql, self._options.limits, self._clock.left / part)
-
-
-def _part(rows: Rows, cut: Cut) -> Rows:
-    return Rows(rows.columns, rows.rows[cut.offset :][: cut.limit])
-
-
-class Clock:
-    """A time budget shared by several queries."""
-
-    def __init__(self, seconds: float, of: float = 0.0) -> None:
-        """``of``: the seconds that an error names, if these are a part of them."""
-        self._seconds, self._of = seconds, of or seconds
-        self.used = 0.0
-
-    @property
-    def left(self) -> float:
-        return self._seconds - self.used
-
-    def query(self, connection: Connection, sql: str, limits: QueryLimits, seconds: float) -> Rows:
-        limits = replace(limits, seconds=seconds)
-        began = time.perf_counter()
-        connection.used = 0.0
-        try:
-            if seconds <= 0:
-                raise late(self._of)
-            return connection.query(sql, limits)
-        except QueryError as error:
-            if error.failure is Failure.DEADLINE:
-                raise late(self._of) from None
-            raise
-        finally:
-            self.used += connection.used if connection.counts_work else time.perf_counter() - began
-
-
-def instance_name(number: int) -> str:
-    """What a reason calls the database of this number."""
-    return f"varied database {number}" if number else "the given database"

@@ -2,101 +2,82 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.types import Verdict
 from rlfactory_nl2sql.checks.constants import Uses, uses
 from rlfactory_nl2sql.checks.parsing import parse_query, same_form
-from rlfactory_nl2sql.comparison.answer import Answer
-from rlfactory_nl2sql.comparison.compare import CELL, cell, compare, number_of
+from rlfactory_nl2sql.comparison.compare import CELL, Answer, cell, compare, number_of
 from rlfactory_nl2sql.connection import QueryError, Row, Rows
-from rlfactory_nl2sql.databases.limiting import SLOW
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Connections, Database
-from rlfactory_nl2sql.verification.gold import Answers, Clock, GoldJob, Instances, instance_name
+from rlfactory_nl2sql.verification.gold import Clock, GoldJob, Instance, instance_name
 
 _COLUMNS = 12  # shown of a row
 _LOOKED_AT = 1000  # rows of each side, for those to show
 _LONGEST = 5_000  # characters of a prediction whose constants are used
-_OWN = 0.4  # share of its seconds that a prediction has, however long it waits
 Cells = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionJob:
-    """Compare a prediction's results with the shared `Gold.answers`; returns a `Verdict`, see `SqlVerifier.verify`."""
+    """Compare a prediction's results with the gold query's answers; returns a `Verdict`, see `SqlVerifier.verify`."""
 
-    ref: DatabaseRef
+    gold: GoldJob
     prediction: str
-    ends_soon: bool = False  # it is only a beginning, which has `SLOW` of a prediction's seconds
-    asked: float = field(default_factory=time.monotonic)  # also of one that begins again
 
-    def seconds(self, limit: float) -> float:
-        """What it has of a prediction's seconds. Waiting counts, but on a busy machine `_OWN` of them are left."""
-        left = self.asked + limit - time.monotonic()
-        return SLOW * limit if self.ends_soon else max(left, _OWN * limit)
+    @property
+    def ref(self) -> DatabaseRef:
+        return self.gold.ref
+
+    @property
+    def seconds(self) -> float:
+        return self.gold.options.limits.seconds
 
     def run(self, connections: Connections) -> Verdict:
-        gold, instances = connections.shared()
-
-        def judge(database: Database) -> Verdict:
-            return _Judging(self, gold, instances, database, connections).judge()
-
-        return connections.use(self.ref, gold.options.limits, judge)
+        limits = self.gold.options.limits
+        return connections.use(self.ref, limits, lambda database: _Judging(self, database).judge())
 
 
 class _Judging:
     """A prediction on one database after the other, and what these say of it."""
 
-    def __init__(
-        self, job: PredictionJob, gold: GoldJob, instances: Instances, database: Database, connections: Connections
-    ) -> None:
-        self._job, self._gold, self._instances, self._options = job, gold, instances, gold.options
-        self._database, self._connections, limits = database, connections, gold.options.limits
-        # What moves a query to another worker is the work that it does: on a busy machine any takes long.
-        self._limits = replace(limits, cpu_share=1.0, patience=1 / SLOW) if job.ends_soon else limits
-        self._clock = Clock(job.seconds(limits.seconds), limits.seconds)
+    def __init__(self, job: PredictionJob, database: Database) -> None:
+        self._job, self._database, self._options = job, database, job.gold.options
+        self._gold = job.gold.gold(database)
+        self._clock = Clock(job.seconds)
         self._compared = 0
-        self._firm = False  # equal to an answer that is evidence, and that does not hang on ties
-        self._tied = False  # equal to one of the answers where several are right
-        self._unequal = False  # to none of these; perhaps it only treats ties in another way
+        self._firm = False  # equal to an answer that is evidence
+        self._tied = False  # an answer hangs on how ties are broken
 
     def judge(self) -> Verdict:
-        for number, (rows, answer) in enumerate(self._instances):
-            if answer is not None and (wrong := self._wrong(number, rows, answer)):
+        for number, instance in enumerate(self._gold.instances):
+            if wrong := self._wrong(number, instance):
                 return wrong
-        if not self._firm and not (self._tied and not self._unequal):
+        if not self._firm:
             same = self._same_form()
             return self._verdict(passed=True) if same else self._verdict(self._why_unknown(), passed=None)
         if self._options.instances == 1 or not self._options.confirmed:
             return self._verdict(passed=True)
         try:
-            confirming = self._confirming()
-        except QueryError as error:  # without them, a machine under load would accept more than another
+            confirming = self._gold.confirming(self._uses_of_both())
+        except QueryError as error:
             return self._verdict(f"the right query, on the databases that confirm a verdict: {error}", passed=None)
-        for number, (rows, answer) in enumerate(confirming, len(self._instances)):
-            if wrong := self._wrong(number, rows, answer):
+        for number, instance in enumerate(confirming.every, len(self._gold.instances)):
+            if wrong := self._wrong(number, instance):
                 return wrong
         return self._verdict(passed=True)
 
-    def _confirming(self) -> Sequence[tuple[bytes, Answer]]:
-        """Varied databases around the constants of both queries, and the gold query's answers there.
-
-        Raises `QueryError` if these take the gold query longer than it may.
-        """
-        used = self._uses(self._gold.gold)
+    def _uses_of_both(self) -> Uses:
+        used = self._uses(self._job.gold.sql)
         if len(self._job.prediction) <= _LONGEST:
             with suppress(QueryError):  # the database knows more SQL than our parser
                 used |= self._uses(self._job.prediction)
-        return self._database.once(
-            (self._gold, used), lambda: list(Answers(self._gold, self._database, self._connections).confirm(used))
-        )
+        return used
 
     def _uses(self, sql: str) -> Uses:
         database = self._database
@@ -107,7 +88,7 @@ class _Judging:
 
     def _same_form(self) -> bool:
         try:
-            return same_form(self._gold.gold, self._job.prediction, self._job.ref.kind)
+            return same_form(self._job.gold.sql, self._job.prediction, self._job.ref.kind)
         except QueryError:
             return False
 
@@ -117,42 +98,39 @@ class _Judging:
 
     def _why_unknown(self) -> str:
         """Why a prediction without evidence cannot be verified."""
-        if self._tied or self._unequal:
+        if self._tied:
             return "no evidence: the right query's answer depends on how the database breaks ties"
         return (
             f"no evidence: on {number_of(self._compared, 'instance')} of the database the right query gives no rows, "
             "or only 0 and NULL, wherever its data are not the given ones"
         )
 
-    def _wrong(self, number: int, varied: bytes | None, answer: Answer) -> Verdict | None:
-        """The verdict if the prediction fails, or differs from the answer, on a database with these pickled rows."""
-        job, clock, database = self._job, self._clock, self._database
-        connection = database.connection if varied is None else database.varied(self._gold.gold, varied)
-        # If it does not notice its deadline, the client waits longer for a beginning.
-        self._connections.clock(clock.left / SLOW if job.ends_soon else clock.left)
+    def _wrong(self, number: int, instance: Instance) -> Verdict | None:
+        """The verdict if the prediction fails, or differs from the answer, on one database."""
+        answer, where = instance.answer, instance_name(number)
+        if answer is None:
+            return None
         try:
-            rows = clock.query(connection, job.prediction, self._limits, clock.left)
+            rows = self._clock.query(instance.connection, self._job.prediction, self._options.limits)
         except QueryError as error:
-            return failed(f" on {instance_name(number)}", error, clock.used, self._compared)
+            return failed(f" on {where}", error, self._clock.used, self._compared)
+        if answer.tied:
+            self._tied = True
+            return None
         self._compared += 1
         difference = compare(answer, rows, self._options.comparison)
-        if difference is not None and not answer.may_break_ties(rows):
-            return self._differing(answer, rows, f"on {instance_name(number)}: {difference}")
+        if difference is not None:
+            return self._differing(answer, rows, f"on {where}: {difference}")
         # The given database is no evidence: a query can hold what was read from it. It is if nothing else is asked.
-        if number or self._options.instances == 1:
-            equal = difference is None
-            self._firm |= not answer.tied and equal and answer.is_evidence
-            self._tied |= answer.tied and equal and answer.is_evidence
-            self._unequal |= answer.tied and not equal
+        self._firm |= answer.is_evidence and (number > 0 or self._options.instances == 1)
         return None
 
     def _differing(self, answer: Answer, rows: Rows, reason: str) -> Verdict:
         shown = self._options.shown
         if not shown:
             return self._verdict(reason, passed=False)
-        gold = [_cells(row) for row in islice((row for tie in answer.ties for row in tie.rows), _LOOKED_AT)]
-        got = [_cells(row) for row in rows.rows[:_LOOKED_AT]]
-        sides = (("expected", answer.columns, gold, got), ("got", rows.columns, got, gold))
+        gold, got = ([_cells(row) for row in side.rows[:_LOOKED_AT]] for side in (answer.result, rows))
+        sides = (("expected", answer.result.columns, gold, got), ("got", rows.columns, got, gold))
         data = {side: (_names(names), *_differing_first(some, others)[:shown]) for side, names, some, others in sides}
         return self._verdict(reason, passed=False, **data)
 

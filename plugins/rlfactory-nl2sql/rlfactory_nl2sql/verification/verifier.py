@@ -7,26 +7,47 @@ computed once and kept.
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-from typing import Any
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from typing import Any, Generic, TypeVar
 
 from rlfactory_core.errors import BackendError, VerifierError
 from rlfactory_core.types import Verdict
 from rlfactory_nl2sql.connection import Failure, QueryError
-from rlfactory_nl2sql.databases.limiting import late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
-from rlfactory_nl2sql.verification.connections import PREPARE_S, Content, content
-from rlfactory_nl2sql.verification.gold import Gold, GoldJob, VerifyOptions
+from rlfactory_nl2sql.verification.connections import Content, Recent, content
+from rlfactory_nl2sql.verification.gold import GoldFound, GoldJob, VerifyOptions
 from rlfactory_nl2sql.verification.judging import PredictionJob, failed
 from rlfactory_nl2sql.verification.pool import WorkerPool
-from rlfactory_nl2sql.verification.shared import Shared
 
-_KEPT_BYTES = 256 << 20  # of gold answers
-_KEPT_VERDICTS = 10_000
-_BY_CHANCE = (Failure.DEADLINE.value, Failure.MEMORY.value)  # they depend on what else the machine does
+_KEPT = 10_000  # gold queries, and verdicts
+_BY_CHANCE = (Failure.DEADLINE.value, Failure.MEMORY.value)  # they may depend on what else the machine does
 
 Key = tuple[DatabaseRef, Content, str]
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Once(Generic[K, V]):
+    """Finds each value once for all who ask, and keeps those used last if ``lasts`` says so."""
+
+    def __init__(self, lasts: Callable[[V], bool] = lambda _: True) -> None:
+        self._lasts = lasts
+        self._kept: Recent[K, V] = Recent(_KEPT)
+        self._searches: dict[K, asyncio.Future[V]] = {}
+
+    async def get(self, key: K, find: Callable[[], Awaitable[V]]) -> V:
+        """The value of a key; raises what ``find`` raises. One caller who gives up does not stop it for the others."""
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        if key not in self._searches:
+            self._searches[key] = asyncio.ensure_future(find())
+            self._searches[key].add_done_callback(lambda _: self._searches.pop(key))
+        value = await asyncio.shield(self._searches[key])
+        if self._lasts(value):
+            self._kept.use(key, lambda: value)
+        return value
 
 
 class SqlVerifier:
@@ -35,8 +56,8 @@ class SqlVerifier:
     def __init__(self, pool: WorkerPool, options: VerifyOptions | None = None) -> None:
         self._pool = pool
         self._options = options or VerifyOptions()
-        self._golds: Shared[Key, Gold | QueryError] = Shared(_KEPT_BYTES, _bytes)
-        self._verdicts: Shared[tuple[Key, str], Verdict] = Shared(_KEPT_VERDICTS, _once)  # a group's are often the same
+        self._golds: Once[Key, GoldFound | QueryError] = Once()
+        self._verdicts: Once[tuple[Key, str], Verdict] = Once(_lasts)  # a group's predictions are often the same
 
     async def verify(self, ref: DatabaseRef, gold: str, prediction: str) -> Verdict:
         """Whether ``prediction`` has the results of ``gold``, with reasons for a person who debugs a reward.
@@ -56,10 +77,10 @@ class SqlVerifier:
             answers = await self._gold(key)
             if isinstance(answers, QueryError):
                 return Verdict(None, (f"the gold query fails: {answers}",), data)
-            data["gold_seconds"] = round(answers.seconds, 6)
+            data["gold_seconds"] = round(answers.taken, 6)
             if _bare(prediction) == _bare(gold):
                 return Verdict(passed=True, reasons=answers.notes, data=data)
-            found = await self._verdicts.get((key, prediction), lambda: self._judge(key, answers, prediction))
+            found = await self._verdicts.get((key, prediction), lambda: self._judge(ref, gold, prediction))
         except (BackendError, VerifierError) as error:
             return Verdict(None, (str(error),), data)
         return Verdict(found.passed, (*found.reasons, *answers.notes), {**data, **found.data})
@@ -74,41 +95,45 @@ class SqlVerifier:
             answers = await self._gold((ref, content(ref), gold))
         except (BackendError, VerifierError):
             return False
-        return isinstance(answers, Gold) and answers.evidence
+        return isinstance(answers, GoldFound) and answers.evidence
 
-    async def _judge(self, key: Key, answers: Gold, prediction: str) -> Verdict:
-        (ref, _, gold), seconds = key, self._options.limits.seconds
-        run = partial(self._pool.run, deadline_s=seconds, affinity=gold, prepare_s=PREPARE_S, content=answers.answers)
-        job = PredictionJob(ref, prediction, ends_soon=ref.is_file)
+    async def _judge(self, ref: DatabaseRef, gold: str, prediction: str) -> Verdict:
+        job = PredictionJob(GoldJob(ref, gold, self._options), prediction)
         try:
-            verdict: Verdict = await run(job)
-            if job.ends_soon and verdict.data.get("failure") == Failure.DEADLINE.value:
-                verdict = await run(replace(job, ends_soon=False), slow=True)
-        except QueryError as error:  # it ended its process, or was killed with it
-            return failed("", late(seconds) if error.failure is Failure.DEADLINE else error, seconds, 0)
-        return verdict
+            return read_verdict(await self._pool.run(job, key=gold))
+        except QueryError as error:  # it ended its process, or was ended with it
+            return failed("", error, job.seconds, 0)
 
-    async def _gold(self, key: Key) -> Gold | QueryError:
-        """The gold query's answers, or its error."""
+    async def _gold(self, key: Key) -> GoldFound | QueryError:
+        """What is known of the gold query, or its error."""
         return await self._golds.get(key, lambda: self._find(key))
 
-    async def _find(self, key: Key) -> Gold | QueryError:
+    async def _find(self, key: Key) -> GoldFound | QueryError:
         ref, _, gold = key
-        seconds = self._options.gold_seconds
         try:
-            found: Gold = await self._pool.run(GoldJob(ref, gold, self._options), seconds, gold, prepare_s=PREPARE_S)
+            found = await self._pool.run(GoldJob(ref, gold, self._options), key=gold)
         except QueryError as error:
-            return late(seconds) if error.failure is Failure.DEADLINE else error
-        return found
+            return error
+        return GoldFound(tuple(map(str, found["notes"])), float(found["taken"]), bool(found["evidence"]))
+
+
+def read_verdict(found: Any) -> Verdict:
+    """A verdict that a worker gave; raises `QueryError` if it is none."""
+    try:
+        data = {name: _cells(value) for name, value in found["data"].items()}
+        passed = {True: True, False: False, None: None}[found["passed"]]
+        return Verdict(passed, tuple(map(str, found["reasons"])), data)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise QueryError(Failure.ERROR, "The query damaged the database's engine.") from error
+
+
+def _cells(value: Any) -> Any:
+    return tuple(map(_cells, value)) if isinstance(value, list) else value
 
 
 def _bare(sql: str) -> str:
     return sql.strip().rstrip(";").rstrip()
 
 
-def _bytes(found: Gold | QueryError) -> int:
-    return 1024 + (len(found.answers) if isinstance(found, Gold) else 0)
-
-
-def _once(verdict: Verdict) -> int | None:
-    return None if verdict.data.get("failure") in _BY_CHANCE or verdict.passed is None else 1
+def _lasts(verdict: Verdict) -> bool:
+    return verdict.passed is not None and verdict.data.get("failure") not in _BY_CHANCE
