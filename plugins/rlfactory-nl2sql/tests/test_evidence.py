@@ -87,12 +87,11 @@ def test_the_top_group_by_one_aggregate_is_not_that_by_another(music: Path, seed
         gold.replace("GROUP BY artist.id", "GROUP BY artist.name"),
         gold.replace("GROUP BY artist.id ORDER BY SUM(price)", "ORDER BY price"),
     )
-    connections = Connections(lambda _: None)
+    connections = Connections()
     ref, options = DatabaseRef("sqlite", str(music)), VerifyOptions(seed=seed, limits=QueryLimits(seconds=100))
     try:
-        found = GoldJob(ref, gold, options).run(connections)
-        connections.content = found.answers
-        judged = [PredictionJob(ref, other).run(connections) for other in others]
+        job = GoldJob(ref, gold, options)
+        judged = [PredictionJob(job, other).run(connections) for other in others]
     finally:
         connections.close()
     assert [verdict.passed for verdict in judged] == [False] * len(others)
@@ -112,13 +111,12 @@ def test_a_prediction_that_cannot_be_confirmed_in_time_does_not_pass(
     """A machine under load must not accept what another one refuses."""
     gold, rewrite = "SELECT title FROM album WHERE price > 9", "SELECT title FROM album WHERE NOT price <= 9"
     options = VerifyOptions(limits=QueryLimits(seconds=100), gold_seconds=5)
-    connections = Connections(lambda _: None)
-    ref = DatabaseRef("sqlite", str(music))
+    connections = Connections()
+    job = GoldJob(DatabaseRef("sqlite", str(music)), gold, options)
     try:
-        found = GoldJob(ref, gold, options).run(connections)
-        monkeypatch.setattr("rlfactory_nl2sql.databases.limiting.Deadline.used", 1.0)  # each query takes a second
-        connections.content = found.answers
-        verdict = PredictionJob(ref, rewrite).run(connections)
+        job.run(connections)
+        monkeypatch.setattr("rlfactory_nl2sql.databases.limiting.Budget.used", 1.0)  # each query takes a second
+        verdict = PredictionJob(job, rewrite).run(connections)
     finally:
         connections.close()
     assert verdict.passed is None

@@ -183,7 +183,7 @@ def test_what_a_session_runs_is_not_seen_in_the_list_of_sessions(given: Connecti
 
 
 def test_a_prediction_that_ends_its_session_fails(ref: DatabaseRef) -> None:
-    opened = Connections(lambda _: None)
+    opened = Connections()
     try:
         for _ in range(2):  # on a new connection, and on one that was kept
             with pytest.raises(QueryError, match="ended its own session"):

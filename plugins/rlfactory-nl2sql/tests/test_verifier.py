@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,11 +61,11 @@ class CountingPool(WorkerPool):
         self.jobs: list[str] = []
         self.judging = asyncio.Event()
 
-    async def run(self, job: Job, deadline_s: float, affinity: str = "", *, slow: bool = False, **others: Any) -> Any:
-        self.jobs.append(f"{'slow ' if slow else ''}{type(job).__name__}")
+    async def run(self, job: Job, key: str = "") -> Any:
+        self.jobs.append(type(job).__name__)
         if isinstance(job, PredictionJob):
             self.judging.set()
-        return await super().run(job, deadline_s, affinity, slow=slow, **others)
+        return await super().run(job, key)
 
 
 def test_attempts_of_the_same_text_are_judged_once(shops: Path) -> None:
@@ -101,16 +100,9 @@ def test_a_prediction_that_was_late_is_judged_again(shops: Path) -> None:
                 assert verdict.data["failure"] == "deadline"
         finally:
             await pool.close()
-        assert pool.jobs == ["GoldJob", *["PredictionJob", "slow PredictionJob"] * 2]
+        assert pool.jobs == ["GoldJob", *["PredictionJob"] * 2]
 
     asyncio.run(twice())
-
-
-def test_waiting_counts_as_time_of_a_prediction_up_to_a_part_of_it(shops: Path) -> None:
-    ref, now = parse_reference(shops), time.monotonic()
-    assert PredictionJob(ref, HANGING, asked=now - 3.0).seconds(10.0) == pytest.approx(7.0, abs=0.5)
-    assert PredictionJob(ref, HANGING, asked=now - 300.0).seconds(10.0) == pytest.approx(4.0)
-    assert PredictionJob(ref, HANGING, asked=now - 300.0, ends_soon=True).seconds(10.0) == pytest.approx(0.5)
 
 
 def test_right_and_wrong_predictions(shops: Path) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 from typing import Any
 
 import pytest
+from rlfactory_nl2sql.connection import QueryLimits
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Connections
 from rlfactory_nl2sql.verification.gold import GoldJob, VerifyOptions
@@ -45,25 +45,29 @@ SINGERS = "(SELECT 1 AS age, 'Ann' AS name UNION ALL SELECT 1, 'ann' UNION ALL S
 def test_rows_are_tied_whatever_letter_case_means_to_the_server(kind: str, request: pytest.FixtureRequest) -> None:
     server: Any = request.getfixturevalue(kind)
     ref = make_postgres(server) if kind == "postgres" else make_mysql(server)
-    connections = Connections(lambda _: None)
-    sizes = []
+    connections = Connections()
+    found = []
     try:
         for end in ("", " LIMIT 1", " LIMIT 2"):
             job = GoldJob(ref, f"SELECT * FROM {SINGERS} ORDER BY age{end}", VerifyOptions(instances=1))
-            _, ((_, answer),) = pickle.loads(job.run(connections).answers)
-            sizes.append([(len(tie.rows), tie.take) for tie in answer.ties])
+            answer = connections.use(ref, QueryLimits(), job.gold).instances[0].answer
+            assert answer is not None
+            found.append((answer.ends, answer.tied))
     finally:
         connections.close()
-    assert sizes == [[(2, 2), (1, 1)], [(2, 1)], [(2, 2)]]
+    assert found == [((2, 3), False), ((1,), True), ((2,), False)]
 
 
 @pytest.mark.slow
 def test_rows_that_the_server_cannot_sort_say_nothing_against_a_prediction(postgres: Any) -> None:
-    connections = Connections(lambda _: None)
+    connections = Connections()
     gold = f"SELECT CAST('[1]' AS json) AS data, age FROM {SINGERS} ORDER BY age"
     try:
-        job = GoldJob(make_postgres(postgres), gold, VerifyOptions(instances=1))
-        _, ((_, answer),) = pickle.loads(job.run(connections).answers)
+        ref = make_postgres(postgres)
+        answer = (
+            connections.use(ref, QueryLimits(), GoldJob(ref, gold, VerifyOptions(instances=1)).gold).instances[0].answer
+        )
     finally:
         connections.close()
-    assert (answer.tied, answer.certain) == (True, ())
+    assert answer is not None
+    assert answer.tied

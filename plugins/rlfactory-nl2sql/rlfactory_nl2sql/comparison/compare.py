@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import pairwise
 from typing import Any, Literal
 
-from rlfactory_nl2sql.checks.ordering import Cut
+from rlfactory_nl2sql.checks.ordering import Cut, is_ordered
 from rlfactory_nl2sql.comparison.columns import match_in_any_order
 from rlfactory_nl2sql.comparison.values import plain_columns, representatives, represented
 from rlfactory_nl2sql.connection import Row, Rows
@@ -44,6 +45,12 @@ class Answer:
     result: Rows
     ends: tuple[int, ...]  # where each tie of its ORDER BY ends; without ORDER BY, all rows are one
     tied: bool = False  # whether a LIMIT chooses among tied rows, so that other answers are as right
+    repeated: bool = False  # whether it leaves out a row that is like one in the answer, and perhaps tied with it
+
+    def may_repeat(self, rows: Rows) -> bool:
+        """Whether a result that differs may only have more tied rows, as ``x = (SELECT max(x) …)`` gives them."""
+        distinct = ({tuple(sorted(map(_loosely, row))) for row in side.rows} for side in (self.result, rows))
+        return self.repeated and len(set(map(frozenset, distinct))) == 1
 
     @property
     def is_evidence(self) -> bool:
@@ -75,20 +82,24 @@ def answer_of(own: Rows, readings: Sequence[Rows] = (), *, ordered: bool, folded
     return Answer(own, tuple(ends))
 
 
-def is_cut(own: Rows, readings: Sequence[Rows], cut: Cut, *, ordered: bool, folded: bool) -> bool:
-    """Whether something in a query chooses among tied rows, or might: those at its edges look the same.
+def is_cut(own: Rows, readings: Sequence[Rows], cut: Cut) -> bool:
+    """Whether something in a query chooses among tied rows.
 
     Args:
         own: the query's rows.
         readings: those of ``cut.wider``, with ties broken in several ways.
     """
     keys = [list(map(row_key, one.rows)) for one in readings]
-    edges = [at for at in cut.edges if at]
     results = [Counter(map(row_key, own.rows)), *(Counter(cut.part(each)) for each in keys)]
-    if _differ(results) or any(_differ([Counter(each[:at]) for each in keys]) for at in edges):
-        return True
-    pairs = [keys[0][at - 1 : at + 1] for at in edges if ordered and keys]
-    return any(len(pair) == 2 and (pair[0] == pair[1] or (folded and alike(*pair))) for pair in pairs)
+    return _differ(results) or any(_differ([Counter(each[:at]) for each in keys]) for at in cut.edges if at)
+
+
+def looks_cut(readings: Sequence[Rows], cut: Cut, at: int, *, folded: bool) -> bool:
+    """Whether the rows before and after a place look the same, so that they may be tied; otherwise as `is_cut`."""
+    if not (at and readings and is_ordered(cut.query)):
+        return False
+    pair = list(map(row_key, readings[0].rows[at - 1 : at + 1]))
+    return len(pair) == 2 and (pair[0] == pair[1] or (folded and alike(*pair)))
 
 
 def _differ(some: Sequence[Counter[str]]) -> bool:
@@ -98,6 +109,10 @@ def _differ(some: Sequence[Counter[str]]) -> bool:
 def alike(one: str, other: str) -> bool:
     """Whether rows differ in letter case. A database that takes them for equal does not order them."""
     return one != other and one.lower() == other.lower()
+
+
+def _loosely(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, int | float | Decimal) else repr(value)
 
 
 def row_key(row: Row) -> str:

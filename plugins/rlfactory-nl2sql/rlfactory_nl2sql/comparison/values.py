@@ -14,6 +14,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 _PLAIN = frozenset({int, str, bytes, type(None)})
@@ -32,11 +33,11 @@ def plain_columns(columns: Iterable[Sequence[Any]]) -> list[Sequence[Any]]:
 def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(map(_plain, value))
-    if isinstance(value, float | Decimal):
+    if isinstance(value, (float, Decimal)):
         if math.isnan(value):
             return _NAN
         is_whole = not math.isinf(value) and value == int(value)
-        return int(value) if is_whole and (abs(value) <= _EXACT or isinstance(value, Decimal)) else float(value)
+        return int(value) if is_whole and (abs(float(value)) <= _EXACT or isinstance(value, Decimal)) else float(value)
     if isinstance(value, date) and not isinstance(value, datetime):
         return datetime(value.year, value.month, value.day)  # noqa: DTZ001 - a date has no zone either
     return value
@@ -44,7 +45,7 @@ def _plain(value: Any) -> Any:
 
 def representatives(columns: Iterable[Sequence[Any]], tolerance: float) -> Mapping[float, float]:
     """For each number with a fraction in plain columns, the number that it counts as."""
-    numbers = {part for column in columns for value in column for part in _numbers(value)}
+    numbers: set[float] = {part for column in columns for value in column for part in _numbers(value)}
     found: dict[float, float] = {}
     if not any(isinstance(number, float) for number in numbers):
         return found
@@ -52,7 +53,7 @@ def representatives(columns: Iterable[Sequence[Any]], tolerance: float) -> Mappi
         whole = [number for number in group if isinstance(number, int)]
         for number in group:
             if isinstance(number, float):
-                found[number] = min(whole or group[:1], key=lambda one: abs(one - number))
+                found[number] = min(whole or group[:1], key=partial(_distance, number))
     return found
 
 
@@ -90,6 +91,10 @@ def _chains(numbers: Sequence[float], tolerance: float) -> Iterator[Sequence[flo
         if stop == len(numbers) or not _near(numbers[stop - 1], numbers[stop], tolerance):
             yield numbers[start:stop]
             start = stop
+
+
+def _distance(one: float, other: float) -> float:
+    return abs(one - other)
 
 
 def _near(one: float, other: float, tolerance: float) -> bool:

@@ -13,7 +13,7 @@ from rlfactory_nl2sql.checks.constants import Constant, Uses, constants
 from rlfactory_nl2sql.checks.ordering import Cut, cut, inner_cuts, is_ordered, tie_breaks
 from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.checks.thresholds import thresholds
-from rlfactory_nl2sql.comparison.compare import Answer, Comparison, answer_of, is_cut
+from rlfactory_nl2sql.comparison.compare import Answer, Comparison, answer_of, is_cut, looks_cut
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Rows, TableRows
 from rlfactory_nl2sql.databases.limiting import late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
@@ -214,29 +214,31 @@ class Gold:
     def _answer(self, connection: Connection) -> Answer:
         """The query's answer; tied if a LIMIT in it chooses among rows that are tied."""
         own = self._clock.query(connection, self._query.sql, self._options.limits)
-        ordered = is_ordered(self._query)
         try:
-            readings = self._readings(self._cut, own, connection)
+            wider = self._wider(self._cut, own, connection)
         except QueryError:  # for example too many rows, or values that PostgreSQL does not sort, such as JSON
-            readings = None
-        tied = readings is None or any(self._cuts_tie(inner, connection) for inner in self._inner)
-        return replace(answer_of(own, readings or (), ordered=ordered, folded=self._folded), tied=tied)
+            return replace(answer_of(own, ordered=False), tied=True)
+        parts = [Rows(own.columns, tuple(self._cut.part(one.rows))) for one in wider]
+        answer = answer_of(own, parts, ordered=is_ordered(self._query), folded=self._folded)
+        first, *last = (looks_cut(wider, self._cut, at, folded=self._folded) for at in self._cut.edges)
+        tied = first or is_cut(own, wider, self._cut)
+        tied = tied or any(self._cuts_tie(inner, connection) for inner in self._inner)
+        return replace(answer, tied=tied, repeated=any(last))
 
     def _cuts_tie(self, inner: Cut, connection: Connection) -> bool:
-        """Whether a SELECT within the query chooses among tied rows; False if it is no query of its own."""
+        """Whether a SELECT within the query chooses among rows that may be tied; False if it is no query of its own."""
         try:
             own = self._clock.query(connection, inner.query.sql, self._options.limits, _PART)
-            return self._readings(inner, own, connection) is None
+            wider = self._wider(inner, own, connection)
         except QueryError:  # it may need columns of the query around it
             return False
+        looks = (looks_cut(wider, inner, at, folded=self._folded) for at in inner.edges)
+        return is_cut(own, wider, inner) or any(looks)
 
-    def _readings(self, of: Cut, own: Rows, connection: Connection) -> list[Rows] | None:
-        """A query's rows with ties broken in two ways, if anything in it chooses among ties; None if they differ."""
-        sqls = self._tie_breaks(of.wider, len(own.columns))
-        wide = [self._clock.query(connection, sql, self._options.limits, _PART) for sql in sqls]
-        if is_cut(own, wide, of, ordered=is_ordered(of.query), folded=self._folded):
-            return None
-        return [Rows(own.columns, tuple(of.part(one.rows))) for one in wide]
+    def _wider(self, cut: Cut, own: Rows, connection: Connection) -> list[Rows]:
+        """The rows of ``cut.wider`` with ties broken in several ways; none if nothing in it chooses among ties."""
+        sqls = self._tie_breaks(cut.wider, len(own.columns))
+        return [self._clock.query(connection, sql, self._options.limits, _PART) for sql in sqls]
 
 
 _PART = 4  # a query that only looks for ties may take this part of the time that is left

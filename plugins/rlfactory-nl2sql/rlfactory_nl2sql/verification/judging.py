@@ -114,11 +114,11 @@ class _Judging:
             rows = self._clock.query(instance.connection, self._job.prediction, self._options.limits)
         except QueryError as error:
             return failed(f" on {where}", error, self._clock.used, self._compared)
-        if answer.tied:
+        difference = None if answer.tied else compare(answer, rows, self._options.comparison)
+        if answer.tied or (difference is not None and answer.may_repeat(rows)):
             self._tied = True
             return None
         self._compared += 1
-        difference = compare(answer, rows, self._options.comparison)
         if difference is not None:
             return self._differing(answer, rows, f"on {where}: {difference}")
         # The given database is no evidence: a query can hold what was read from it. It is if nothing else is asked.

@@ -6,12 +6,12 @@ import json
 import logging
 import os
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 from rlfactory_sandbox import Pool, WorkerLostError
 
-from rlfactory_core import errors
-from rlfactory_core.errors import BackendError
+from rlfactory_core.errors import BackendError, MissingExtraError, UsageError, VerifierError
 from rlfactory_nl2sql.connection import Failure, QueryError
 from rlfactory_nl2sql.databases.limiting import late
 from rlfactory_nl2sql.verification.worker import Job
@@ -64,34 +64,43 @@ class WorkerPool:
         if ref.is_file and not any(ref.location.startswith(folder + os.sep) for folder in self._folders):
             self._folders |= {os.path.dirname(ref.location)}
         try:
-            answer = await self._pool.run(
+            data = await self._pool.run(
                 pickle.dumps((job, variables)),
                 PREPARE_S + _LATEST * job.seconds,
                 key=key,
                 reads=self._folders,
                 connects=not ref.is_file,
             )
-            return _result(*json.loads(answer))
         except WorkerLostError as error:
             if error.late:
                 raise late(job.seconds) from error
             raise QueryError(Failure.ERROR, "The query ended the database's engine.") from error
-        except (ValueError, TypeError, RecursionError) as error:  # so the worker runs more than this plugin's code
-            raise QueryError(Failure.ERROR, f"The query damaged the database's engine: {error}.") from error
+        try:
+            kind, *answer = json.loads(data)
+            failure = None if kind == "done" else _ERRORS[kind](*answer)
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as broken:
+            # So the worker runs more than this plugin's code.
+            raise QueryError(Failure.ERROR, f"The query damaged the database's engine: {broken!r}.") from broken
+        if failure is not None:
+            raise failure
+        return answer[0]
 
     async def close(self) -> None:
         """End all workers. Running and waiting jobs raise `BackendError`."""
         await self._pool.close()
 
 
-def _result(kind: str, value: Any, message: str = "") -> Any:
-    """What a job returned; raises what it raised."""
-    if kind == "done":
-        return value
-    if kind == "query":
-        raise QueryError(Failure(value), message)
-    if kind == "error":
-        known = getattr(errors, value, BackendError)
-        raise known(message) if issubclass(known, errors.RlfactoryError) else ValueError(f"it raised {value}")
-    _log.error("A job failed.\n%s", str(value).strip())
-    raise WorkerBug(f"A bug in rlfactory-nl2sql: {str(value).strip().rpartition(chr(10))[2]}")
+def _query_error(failure: str, message: str) -> Exception:
+    return QueryError(Failure(failure), message)
+
+
+def _error(name: str, message: str) -> Exception:
+    return {each.__name__: each for each in (BackendError, UsageError, MissingExtraError, VerifierError)}[name](message)
+
+
+def _bug(trace: str) -> Exception:
+    _log.error("A job failed.\n%s", trace.strip())
+    return WorkerBug(f"A bug in rlfactory-nl2sql: {trace.strip().rpartition(chr(10))[2]}")
+
+
+_ERRORS: dict[str, Callable[..., Exception]] = {"query": _query_error, "error": _error, "bug": _bug}
