@@ -46,16 +46,16 @@ def test_rows_are_tied_whatever_letter_case_means_to_the_server(kind: str, reque
     server: Any = request.getfixturevalue(kind)
     ref = make_postgres(server) if kind == "postgres" else make_mysql(server)
     connections = Connections()
-    found = []
+    found: list[object] = []
     try:
         for end in ("", " LIMIT 1", " LIMIT 2"):
             job = GoldJob(ref, f"SELECT * FROM {SINGERS} ORDER BY age{end}", VerifyOptions(instances=1))
             answer = connections.use(ref, QueryLimits(), job.gold).instances[0].answer
             assert answer is not None
-            found.append((answer.ends, answer.tied))
+            found.append("tied" if answer.tied else answer.ends)
     finally:
         connections.close()
-    assert found == [((2, 3), False), ((1,), True), ((2,), False)]
+    assert found == [(2, 3), "tied", (2,)]
 
 
 @pytest.mark.slow

@@ -82,24 +82,30 @@ def answer_of(own: Rows, readings: Sequence[Rows] = (), *, ordered: bool, folded
     return Answer(own, tuple(ends))
 
 
-def is_cut(own: Rows, readings: Sequence[Rows], cut: Cut) -> bool:
+def is_cut(own: Rows, readings: Sequence[Rows], cut: Cut, *, folded: bool) -> bool:
     """Whether something in a query chooses among tied rows.
 
     Args:
         own: the query's rows.
         readings: those of ``cut.wider``, with ties broken in several ways.
+        folded: as in `answer_of`.
     """
     keys = [list(map(row_key, one.rows)) for one in readings]
     results = [Counter(map(row_key, own.rows)), *(Counter(cut.part(each)) for each in keys)]
-    return _differ(results) or any(_differ([Counter(each[:at]) for each in keys]) for at in cut.edges if at)
+    if _differ(results) or any(_differ([Counter(each[:at]) for each in keys]) for at in cut.edges if at):
+        return True
+    pairs = (_around(readings, cut, at) for at in cut.edges if folded)
+    return any(len(pair) == 2 and alike(*pair) for pair in pairs)
 
 
-def looks_cut(readings: Sequence[Rows], cut: Cut, at: int, *, folded: bool) -> bool:
+def looks_cut(readings: Sequence[Rows], cut: Cut, at: int) -> bool:
     """Whether the rows before and after a place look the same, so that they may be tied; otherwise as `is_cut`."""
-    if not (at and readings and is_ordered(cut.query)):
-        return False
-    pair = list(map(row_key, readings[0].rows[at - 1 : at + 1]))
-    return len(pair) == 2 and (pair[0] == pair[1] or (folded and alike(*pair)))
+    pair = _around(readings, cut, at)
+    return len(pair) == 2 and pair[0] == pair[1]
+
+
+def _around(readings: Sequence[Rows], cut: Cut, at: int) -> list[str]:
+    return list(map(row_key, readings[0].rows[at - 1 : at + 1])) if at and readings and is_ordered(cut.query) else []
 
 
 def _differ(some: Sequence[Counter[str]]) -> bool:

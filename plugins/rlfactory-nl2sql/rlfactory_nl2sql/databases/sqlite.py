@@ -52,12 +52,15 @@ class SqliteDatabase(Connection):
         try:
             try:
                 self._connection.text_factory = str  # much faster than `lossless`
-                return self._collected(sql, limits)
+                found = self._collected(sql, limits)
             except sqlite3.OperationalError as error:
                 if not str(error).startswith("Could not decode to UTF-8"):
                     raise
                 self._connection.text_factory = lossless
-                return self._collected(sql, limits)
+                found = self._collected(sql, limits)
+            if budget.over():  # within one instruction
+                raise late(limits.seconds)
+            return found
         except (sqlite3.Error, sqlite3.Warning, MemoryError) as error:
             raise self._failure(error, limits) from None
         finally:

@@ -41,8 +41,7 @@ class ExecutionOptions(Section):
     max_rows: Positive = 10_000
     """Limit of the rows of a result; of a larger one the query fails."""
     seconds: float = 5.0
-    """Time limit of the answer on all instances together. Where answers wait for each other, waiting counts, up to 60 %
-    of it."""
+    """Time limit of the answer on all instances together."""
     gold_seconds: float = 30.0
     """Time limit of the right query on all instances together."""
     database: str | None = None

@@ -220,8 +220,8 @@ class Gold:
             return replace(answer_of(own, ordered=False), tied=True)
         parts = [Rows(own.columns, tuple(self._cut.part(one.rows))) for one in wider]
         answer = answer_of(own, parts, ordered=is_ordered(self._query), folded=self._folded)
-        first, *last = (looks_cut(wider, self._cut, at, folded=self._folded) for at in self._cut.edges)
-        tied = first or is_cut(own, wider, self._cut)
+        first, *last = (looks_cut(wider, self._cut, at) for at in self._cut.edges)
+        tied = first or is_cut(own, wider, self._cut, folded=self._folded)
         tied = tied or any(self._cuts_tie(inner, connection) for inner in self._inner)
         return replace(answer, tied=tied, repeated=any(last))
 
@@ -232,8 +232,8 @@ class Gold:
             wider = self._wider(inner, own, connection)
         except QueryError:  # it may need columns of the query around it
             return False
-        looks = (looks_cut(wider, inner, at, folded=self._folded) for at in inner.edges)
-        return is_cut(own, wider, inner) or any(looks)
+        looks = (looks_cut(wider, inner, at) for at in inner.edges)
+        return is_cut(own, wider, inner, folded=self._folded) or any(looks)
 
     def _wider(self, cut: Cut, own: Rows, connection: Connection) -> list[Rows]:
         """The rows of ``cut.wider`` with ties broken in several ways; none if nothing in it chooses among ties."""
