@@ -28,13 +28,13 @@ from machine import MINIATURE, describe, publish, sized
 from rlfactory_core.algo.losses import LossOptions
 from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.engines.local.decoding.decoder import Request, SlotDecoder
+from rlfactory_core.engines.local.learning.learner import Learner
+from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model.loading import checkpoint_activations, make_policy
 from rlfactory_core.engines.local.model.lora import add_lora
 from rlfactory_core.engines.local.model.pack import pack
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
-from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.training.update import Learner
-from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.types import SamplingParams, TrainSequence
 
 RESULTS = Path(__file__).parent / "results" / "gpu_engine.md"

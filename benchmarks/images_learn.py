@@ -25,7 +25,7 @@ from seeds import measure_seeds, run_plugin
 
 from rlfactory_core.engines.local.model.loading import load_pretrained, make_policy, quiet_transformers
 from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
-from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.protocols import Vision
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage

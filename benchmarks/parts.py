@@ -21,7 +21,7 @@ from rlfactory_core.engines.local.model.loading import quiet_transformers
 from rlfactory_core.engines.local.tiny.default_model import OwnModel
 from rlfactory_core.engines.local.training.rollouts import Rollouts
 from rlfactory_core.engines.local.training.trainer import Observer, StepResult, Trainer
-from rlfactory_core.engines.local.training.workers import Compute, Workers
+from rlfactory_core.engines.local.workers import Compute, Workers
 from rlfactory_core.protocols import Tool
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress

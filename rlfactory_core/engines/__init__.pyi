@@ -11,6 +11,7 @@ from rlfactory_core.engines.base import Engine as Engine
 from rlfactory_core.engines.base import EngineFactoryTraits as EngineFactoryTraits
 from rlfactory_core.engines.base import EngineRun as EngineRun
 from rlfactory_core.engines.base import EngineTraits as EngineTraits
+from rlfactory_core.engines.base import WholeEngine as WholeEngine
 from rlfactory_core.engines.memory import MemoryPart as MemoryPart
 from rlfactory_core.engines.memory import MemoryPhase as MemoryPhase
 from rlfactory_core.engines.memory import ModelShape as ModelShape

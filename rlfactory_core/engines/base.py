@@ -1,28 +1,38 @@
-"""The interface of engines, and the description of a run that they get."""
+"""The interfaces of engines, and what they get of a run.
+
+An `Engine` owns weights, and `rlfactory_core.training` has the loop. A `WholeEngine` brings a loop of its own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from rlfactory_core.algo.advantages import Advantage
 from rlfactory_core.algo.losses import PolicyLoss
 from rlfactory_core.algo.prompts import PromptSampler
 from rlfactory_core.engines.memory import MemoryPhase
 from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.engines.tiny import TinyModel
+from rlfactory_core.errors import CheckpointError
 from rlfactory_core.plugins.fingerprint import Fingerprint
-from rlfactory_core.protocols import ChatFormat
+from rlfactory_core.protocols import ChatFormat, Sampler
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.settings import Section
 from rlfactory_core.tasks.setup import Tasks
-from rlfactory_core.types import Sample
+from rlfactory_core.types import Sample, TrainBatch, TrainSequence
 from rlfactory_core.utils.interrupt import StopRequest
 
 if TYPE_CHECKING:
-    from rlfactory_core.protocols import Sampler
     from rlfactory_core.tasks.opening import OpenTasks
+
+T = TypeVar("T")
+Settings = TypeVar("Settings", bound=EngineSettings)
 
 
 class MakeChat(Protocol):
@@ -102,8 +112,166 @@ class EngineFactoryTraits:
     """Changes a task's own defaults (nested plain data, chosen for the local engine) to what this engine supports."""
 
 
-class Engine(Protocol):
-    """Owns the weights and the training loop; writes metrics, trajectories and checkpoints into the run's folder."""
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The files of a checkpoint."""
+
+    folder: Path  # the model in Hugging Face's layout, for any program
+    state: Path  # a file beside it, with what a resume needs besides the weights
+    earlier: Path | None = None  # the folder of the checkpoint before, when one is saved
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStart:
+    """What an engine opens its model with.
+
+    Args:
+        tiny: the task's own model, if the configuration names none.
+        checkpoint: of the run, if it is resumed: its weights take the place of the start model's.
+        training: False: the weights will not change.
+        loss: None: ``train.loss`` is a name that only the engine knows.
+    """
+
+    config: EngineSettings
+    progress: Progress
+    tiny: TinyModel | None = None
+    checkpoint: Checkpoint | None = None
+    training: bool = True
+    loss: PolicyLoss | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OpenModel:
+    """What a run has to know of the model that an engine has opened."""
+
+    tokenizer: Any
+    positions: int | None = None  # the most that it was made for; None: it has no limit
+    sees_images: bool = False
+
+
+class Processes:
+    """The processes of an engine, and what they do together; this one is alone."""
+
+    rank, size = 0, 1
+
+    @property
+    def first(self) -> bool:
+        return self.rank == 0
+
+    def share(self, items: Sequence[T]) -> list[T]:
+        """Every size-th item, beginning with this rank's."""
+        return list(items[self.rank :: self.size])
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Call what computes with the weights, while nothing else does."""
+        return work()
+
+    async def gather(self, item: T) -> list[T]:
+        """The items of all processes, in rank order, in the first; an empty list in the others."""
+        return [item]
+
+    async def broadcast(self, item: T) -> T:
+        """The first process's item, in every process."""
+        return item
+
+    async def any(self, value: bool) -> bool:
+        """Whether the value is true in any process."""
+        return value
+
+
+ALONE = Processes()
+
+
+class Engine(ABC):
+    """Owns the weights: samples from them, scores with them, updates and saves them.
+
+    It knows no task, no schedule and no folder of a run: `rlfactory_core.training` trains with it, records, evaluates,
+    saves, resumes and stops. Its methods are called in the order in which they stand here, `load` in a run that is
+    resumed; from `update` on in any order, and within `Processes.run`. An engine may also have the optional attributes
+    of `EngineTraits`.
+    """
+
+    processes: Processes = ALONE
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What ``summary.json`` says of the engine, once the sampler is there."""
+        return {}
+
+    def prepare(self, config: Settings) -> Settings:
+        """The configuration completed for this machine (device, worker processes).
+
+        Raises:
+            UsageError: this engine cannot do what is configured; raised before anything costly happens.
+        """
+        return config
+
+    @contextmanager
+    def joined(self, config: EngineSettings, program: Callable[[Engine], None]) -> Iterator[None]:
+        """Within the context the engine's other processes run the program, which can be pickled."""
+        yield
+
+    @abstractmethod
+    def open(self, start: EngineStart) -> OpenModel:
+        """Load the model and its tokenizer.
+
+        Raises:
+            ModelError: the start model cannot be had.
+            CheckpointError: the checkpoint cannot be read.
+        """
+
+    def load(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
+        """Go on from what `save` has written; returns what it was given.
+
+        Raises:
+            CheckpointError: the file is missing or damaged, or belongs to another model.
+        """
+        raise CheckpointError(f"{type(self).__name__} saves no state, so its runs cannot be resumed.")
+
+    @abstractmethod
+    async def sampler(self, chat: ChatFormat, prompts: Sequence[tuple[int, ...]] | None, version: int) -> Sampler:
+        """The sampler of the weights, until `close`.
+
+        Args:
+            chat: the model's chat format, whose ``stop_token_ids`` end a turn.
+            prompts: the ids of some prompts, whose common beginning need be computed only once; None: an agent's are
+                not known before it asks.
+            version: how many updates have made these weights.
+        """
+
+    def expect(self, sessions: Iterable[str]) -> None:  # noqa: B027 - optional, as are `publish` and `close`
+        """These sessions will be sampled, in this order; for ``rollout.deterministic``."""
+
+    @abstractmethod
+    def update(self, batches: Sequence[TrainBatch]) -> Mapping[str, float]:
+        """Make a step's update; all processes call it together, also one without a batch.
+
+        Returns:
+            Its metrics over all processes. ``trained_tokens`` has to be among them, and ``skipped`` and ``grad_norm``
+            if an update was left out for its gradient.
+        """
+
+    @abstractmethod
+    def score(self, sequences: Sequence[TrainSequence]) -> Sequence[Sequence[float]]:
+        """The log-probs, at temperature 1, of the tokens that each sequence's loss mask selects."""
+
+    def publish(self, version: int) -> None:  # noqa: B027
+        """The sampler samples from the updated weights from here on, and its tokens have this version."""
+
+    @abstractmethod
+    def save(self, checkpoint: Checkpoint, run: Mapping[str, Any]) -> None:
+        """Write the model, and in the file ``state`` what `load` needs.
+
+        Args:
+            run: plain data of the run (texts, numbers, lists, dicts with texts or numbers as keys), for `load`.
+        """
+
+    async def close(self) -> None:  # noqa: B027
+        """Release everything; also after a failed `open`."""
+
+
+class WholeEngine(Protocol):
+    """An engine with a training loop of its own, which writes the run's folder: metrics, trajectories, checkpoints."""
 
     def prepare(self, config: Any) -> Any:
         """The configuration (`EngineSettings`, or more) completed for this machine: device, worker processes.

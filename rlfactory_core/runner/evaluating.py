@@ -10,8 +10,6 @@ from typing import Any
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import EngineTraits
-from rlfactory_core.engines.endpoint import Endpoint
-from rlfactory_core.engines.recorder import run_facts
 from rlfactory_core.errors import BackendError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
@@ -19,6 +17,8 @@ from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.choice import ModelChoice, model_name
 from rlfactory_core.runner.folders import lock_plugins, plugin_label, removed_if_empty, save_config
 from rlfactory_core.runner.resolving import check, with_engine
+from rlfactory_core.training.record import run_facts
+from rlfactory_core.training.run import Endpoint
 from rlfactory_core.types import Fault
 
 ATTEMPTS = 4  # the default per sample at temperature 1; enough for pass@2 and pass@4

@@ -20,9 +20,8 @@ from typing import Any
 
 from rlfactory_core.algo.advantages import GAE, Advantage
 from rlfactory_core.algo.prompts import PromptSampler
-from rlfactory_core.algo.until import SAMPLED, check_goals
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineRun, EngineTraits, MakeChat
+from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineRun, EngineTraits, MakeChat, WholeEngine
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.declared import declared
 from rlfactory_core.plugins.fingerprint import Fingerprint
@@ -39,6 +38,8 @@ from rlfactory_core.tasks.generic import NAME as GENERIC
 from rlfactory_core.tasks.setup import Tasks
 from rlfactory_core.tasks.solving import tiny_defaults
 from rlfactory_core.tasks.task import Task
+from rlfactory_core.training.run import Training
+from rlfactory_core.training.stopping import SAMPLED, check_goals
 from rlfactory_core.utils.interrupt import StopRequest
 
 
@@ -55,7 +56,7 @@ class Resolved:
 class Prepared(Resolved):
     """A run that is ready to start; see `EngineRun` for what is looked up."""
 
-    engine: Engine
+    engine: WholeEngine
     traits: EngineTraits
     make_chat: MakeChat
     make_prompts: Callable[[Sequence[Any]], PromptSampler]
@@ -307,13 +308,14 @@ def _with_sections(config: RunConfig, registry: Registry) -> RunConfig:
     return config.model_copy(update={"plugins": {named.get(name, name): data for name, data in sections.items()}})
 
 
-def _engine(resolved: Resolved) -> tuple[Engine, EngineTraits]:
+def _engine(resolved: Resolved) -> tuple[WholeEngine, EngineTraits]:
     name = resolved.config.engine
-    engine: Engine = resolved.registry.find(name, "engine").make()
+    made: Engine | WholeEngine = resolved.registry.find(name, "engine").make()
+    engine = Training(made) if isinstance(made, Engine) else made
     return engine, declared(engine, EngineTraits, f"The engine '{name}'")
 
 
-def with_engine(resolved: Resolved, engine: Engine, traits: EngineTraits) -> Prepared:
+def with_engine(resolved: Resolved, engine: WholeEngine, traits: EngineTraits) -> Prepared:
     """The run with the parts of its training.
 
     An engine that does not use registered names for the advantage and the loss finds its own.

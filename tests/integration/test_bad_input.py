@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from runs import SEARCH_DATA, TINY_TASK, Cli, checkpoints, metrics, repeatable, summary, write_lines
 
-from rlfactory_core.engines.local.training import trainer
+from rlfactory_core.training import stopping
 
 if TYPE_CHECKING:
     from typing import Self
@@ -291,7 +291,7 @@ def test_a_retriever_that_is_down_at_the_start(cli: Cli, search_files: Any, out:
 def test_a_retriever_that_dies_in_mid_run(
     cli: Cli, search_files: Any, out: Path, tiny_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trainer, "PAUSE_S", 0.0)
+    monkeypatch.setattr(stopping, "PAUSE_S", 0.0)
     steps = ("--steps", "4", "train.prompts_per_step=4", "train.group_size=8", "train.workers=1")
     with MortalRetriever(calls=12) as server:
         outcome = cli(*http(search_files, out, tiny_model, server.url), "--eval-data", search_files.data, *steps)

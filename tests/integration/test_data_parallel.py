@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from runs import TINY_TASK, Cli, metrics
 
-from rlfactory_core.engines.local.training import processes
+from rlfactory_core.engines.local import processes
 
 pytestmark = pytest.mark.slow
 

@@ -127,10 +127,10 @@ def test_a_plugins_advantage_and_loss_are_those_that_train(cli: Cli, tmp_path: P
 def test_a_sampler_that_keeps_its_weights_stops_the_run(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from rlfactory_core.engines.local import local_run
+    from rlfactory_core.engines.local import engine
 
-    usual = local_run.make_decoder
-    monkeypatch.setattr(local_run, "make_decoder", lambda policy, **options: usual(copy.deepcopy(policy), **options))
+    usual = engine.make_decoder
+    monkeypatch.setattr(engine, "make_decoder", lambda policy, **options: usual(copy.deepcopy(policy), **options))
     run = tmp_path / "run"
     outcome = cli("run", "--plugin", TINY_TASK, "train.workers=1", "eval.limit=4", "--steps", "3", "--out", run)
     assert outcome.code == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from runs import TINY_TASK, Cli, checkpoints, metrics, summary
 
-from rlfactory_core.engines.local.training import trainer
+from rlfactory_core.training import stopping
 
 pytestmark = pytest.mark.slow
 
@@ -17,7 +17,7 @@ OPTIONS = ("tools.retries=0", "train.workers=1", "train.prompts_per_step=16", "t
 
 @pytest.fixture(autouse=True)
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trainer, "PAUSE_S", 0.0)
+    monkeypatch.setattr(stopping, "PAUSE_S", 0.0)
 
 
 def run(cli: Cli, out: Path, *options: str, steps: int = 12) -> tuple[int, str]:

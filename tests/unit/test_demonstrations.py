@@ -16,6 +16,7 @@ from said import Said
 from stock_task import Stock, count
 
 from rlfactory_core import Message, Sample, Section, Task, TinyModelRecipe, ToolContext, tool
+from rlfactory_core.engines.tiny import TinyModel
 from rlfactory_core.errors import ModelError, PluginError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import EnvStart
@@ -251,10 +252,6 @@ def test_without_samples_of_its_own_a_model_has_to_be_named() -> None:
 
 
 def test_a_task_that_does_not_say_how_it_is_solved_has_no_model_and_the_refusal_says_what_would_help() -> None:
-    own_model = pytest.importorskip(
-        "rlfactory_core.engines.local.tiny.default_model", reason="needs rlfactory-core[local]"
-    )
-
     class Silent(Stock):
         solve = Task.solve
 
@@ -262,7 +259,7 @@ def test_a_task_that_does_not_say_how_it_is_solved_has_no_model_and_the_refusal_
     registry = Registry()
     config = resolve(registry, read(None, [{"plugin": FILE}])).config
     with pytest.raises(ModelError, match=r"--model .* overriding Task\.solve"):
-        own_model.OwnModel.of(config, TaskSetup(Silent()), ())
+        TinyModel.of(config, TaskSetup(Silent()), ())
 
 
 # --- defaults -------------------------------------------------------------------------------------------------------

@@ -8,6 +8,8 @@ import json
 import shutil
 import signal
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,25 +18,26 @@ import torch
 from tiny_models import make_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from rlfactory_core.algo.until import Until
-from rlfactory_core.engines.exports import Origin
+from rlfactory_core.engines.base import Checkpoint
+from rlfactory_core.engines.exports import NOWHERE, Origin
+from rlfactory_core.engines.local.engine import LocalEngine
+from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model.loading import load_pretrained
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
+from rlfactory_core.engines.local.model.writing import write_model
 from rlfactory_core.engines.local.tiny.tiny_model import build_tokenizer
-from rlfactory_core.engines.local.training import checkpoint
-from rlfactory_core.engines.local.training.checkpoint import (
+from rlfactory_core.engines.older_keys import with_older_keys
+from rlfactory_core.errors import CheckpointError
+from rlfactory_core.training import checkpoints as module
+from rlfactory_core.training.checkpoints import (
     STATES,
-    TrainerState,
     checkpoints,
-    load_state,
     mark_best,
     roll_back,
     save_checkpoint,
-    write_model,
+    saved,
 )
-from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
-from rlfactory_core.engines.older_keys import with_older_keys
-from rlfactory_core.errors import CheckpointError
+from rlfactory_core.training.stopping import Until
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +50,27 @@ def model() -> Any:
     return make_model("qwen3")
 
 
-def state(step: int) -> TrainerState:
-    return TrainerState(step, {"steps": step}, {"tokens": 7.0})
+@dataclass
+class Writer:
+    """Writes what the local engine writes."""
+
+    model: Any
+    tokenizer: Any
+    origin: Origin = NOWHERE
+    optimizer: dict[str, Any] = field(default_factory=dict)
+
+    def save(self, made: Checkpoint, run: Mapping[str, Any]) -> None:
+        write_model(made.folder, self.model, self.tokenizer, replace(self.origin, fallback=made.earlier))
+        torch.save({**run, "optimizer": self.optimizer}, made.state)
+
+
+def save(folder: Path, writer: Writer, step: int, *, keep: int, tokens: float = 7.0) -> Path:
+    run = {"step": step, "totals": {"tokens": tokens}}
+    return save_checkpoint(folder, step, writer, run, keep=keep)  # type: ignore[arg-type]
+
+
+def load(made: Path) -> Mapping[str, Any]:
+    return LocalEngine().load(saved(made))
 
 
 def files(folder: Path) -> set[str]:
@@ -64,7 +86,7 @@ def test_a_checkpoint_is_a_hugging_face_folder_and_a_state(tmp_path: Path, model
     for p in model.parameters():
         p.grad = torch.ones_like(p)
     optimizer.step()
-    made = save_checkpoint(tmp_path, model, tokenizer, TrainerState(3, optimizer.state_dict(), {"tokens": 7.0}), keep=2)
+    made = save(tmp_path, Writer(model, tokenizer, optimizer=optimizer.state_dict()), 3, keep=2)
     assert made == tmp_path / "step-3"
     assert (tmp_path / "latest").resolve() == made.resolve()
     assert "rlfactory" not in (made / "config.json").read_text()
@@ -73,16 +95,16 @@ def test_a_checkpoint_is_a_hugging_face_folder_and_a_state(tmp_path: Path, model
     back = AutoTokenizer.from_pretrained(made)
     assert back("two three").input_ids == tokenizer("two three").input_ids
     assert back.chat_template == tokenizer.chat_template
-    read = load_state(made)
-    assert (read.step, read.totals, read.trainable) == (3, {"tokens": 7.0}, {})
-    Optimizer(loaded, OptimizerOptions(lr=1e-3, muon_lr=0.01)).load_state_dict(read.optimizer)
+    assert load(made) == {"step": 3, "totals": {"tokens": 7.0}}
+    state = torch.load(saved(made).state, weights_only=True)
+    Optimizer(loaded, OptimizerOptions(lr=1e-3, muon_lr=0.01)).load_state_dict(state["optimizer"])
     (tmp_path / STATES / "step-3.pt").rename(made / "trainer_state.pt")  # as earlier versions left it
-    assert load_state(made).step == 3
+    assert load(made)["step"] == 3
 
 
 def test_old_checkpoints_go_and_latest_moves(tmp_path: Path, model: Any, tokenizer: Any) -> None:
     for step in (2, 9, 10, 100):
-        save_checkpoint(tmp_path, model, tokenizer, state(step), keep=2)
+        save(tmp_path, Writer(model, tokenizer), step, keep=2)
     assert files(tmp_path) == {"step-10", "step-100", "latest"}
     assert (tmp_path / "latest").readlink() == Path("step-100")
     assert checkpoints(tmp_path)[0].name == "step-100"  # by number, not by name
@@ -91,7 +113,7 @@ def test_old_checkpoints_go_and_latest_moves(tmp_path: Path, model: Any, tokeniz
 def test_the_best_is_kept_beside_the_newest(tmp_path: Path, model: Any, tokenizer: Any) -> None:
     until = Until({}, 0, "success")
     for step, success in ((1, 0.2), (2, 0.6), (3, 0.6), (4, 0.5)):
-        save_checkpoint(tmp_path, model, tokenizer, state(step), keep=1)
+        save(tmp_path, Writer(model, tokenizer), step, keep=1)
         if until.is_best({"success": success, "samples": 8}):
             mark_best(tmp_path, step, keep=1)
     assert files(tmp_path) - {"best"} == {"step-2", "step-4", "latest"}
@@ -106,9 +128,9 @@ def test_the_best_is_kept_beside_the_newest(tmp_path: Path, model: Any, tokenize
 
 
 def test_the_same_step_can_be_saved_again(tmp_path: Path, model: Any, tokenizer: Any) -> None:
-    save_checkpoint(tmp_path, model, tokenizer, state(5), keep=2)
-    save_checkpoint(tmp_path, model, tokenizer, TrainerState(5, {}, {"tokens": 9.0}), keep=2)
-    assert load_state(checkpoints(tmp_path)[0]).totals == {"tokens": 9.0}
+    save(tmp_path, Writer(model, tokenizer), 5, keep=2)
+    save(tmp_path, Writer(model, tokenizer), 5, keep=2, tokens=9.0)
+    assert load(checkpoints(tmp_path)[0])["totals"] == {"tokens": 9.0}
     assert files(tmp_path) == {"step-5", "latest"}
 
 
@@ -116,7 +138,7 @@ def test_the_same_step_can_be_saved_again(tmp_path: Path, model: Any, tokenizer:
 def test_a_full_disk_leaves_the_old_checkpoint_intact(
     tmp_path: Path, model: Any, tokenizer: Any, victim: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save_checkpoint(tmp_path, model, tokenizer, state(1), keep=1)
+    save(tmp_path, Writer(model, tokenizer), 1, keep=1)
 
     def full(*_args: Any, **_kwargs: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -125,18 +147,18 @@ def test_a_full_disk_leaves_the_old_checkpoint_intact(
         "model": (model, "save_pretrained"),
         "tokenizer": (tokenizer, "save_pretrained"),
         "state": (torch, "save"),
-        "sync": (checkpoint.os, "fsync"),
+        "sync": (module.os, "fsync"),
         "rename": (Path, "rename"),
     }[victim]
     with monkeypatch.context() as patch:
         patch.setattr(target, name, full)
         with pytest.raises(CheckpointError, match=r"step 2 .*No space left.*intact") as caught:
-            save_checkpoint(tmp_path, model, tokenizer, state(2), keep=1)
+            save(tmp_path, Writer(model, tokenizer), 2, keep=1)
     assert caught.value.exit_code == 2
     assert files(tmp_path) == {"step-1", "latest"}
-    assert load_state(checkpoints(tmp_path)[0]).step == 1
+    assert load(checkpoints(tmp_path)[0])["step"] == 1
     AutoModelForCausalLM.from_pretrained(tmp_path / "latest")
-    save_checkpoint(tmp_path, model, tokenizer, state(2), keep=1)  # room was made
+    save(tmp_path, Writer(model, tokenizer), 2, keep=1)  # room was made
     assert files(tmp_path) == {"step-2", "latest"}
 
 
@@ -146,13 +168,13 @@ def test_files_that_really_cannot_be_written(tmp_path: Path, model: Any, tokeniz
     """Each library has its own error for it; all of them end as ours."""
     import resource
 
-    save_checkpoint(tmp_path, model, tokenizer, state(1), keep=1)
+    save(tmp_path, Writer(model, tokenizer), 1, keep=1)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
         with pytest.raises(CheckpointError, match="could not be written"):
-            save_checkpoint(tmp_path, model, tokenizer, state(2), keep=1)
+            save(tmp_path, Writer(model, tokenizer), 2, keep=1)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, handler)
@@ -160,13 +182,13 @@ def test_files_that_really_cannot_be_written(tmp_path: Path, model: Any, tokeniz
 
 
 def test_what_a_killed_process_left_behind_is_ignored_and_cleaned(tmp_path: Path, model: Any, tokenizer: Any) -> None:
-    save_checkpoint(tmp_path, model, tokenizer, state(1), keep=2)
+    save(tmp_path, Writer(model, tokenizer), 1, keep=2)
     (tmp_path / ".step-2.partial").mkdir()
     (tmp_path / ".step-2.partial" / "model.safetensors").write_bytes(b"half")
     (tmp_path / STATES / ".step-2.partial.pt").write_bytes(b"half")
     (tmp_path / ".latest.partial").symlink_to("step-2")
     assert checkpoints(tmp_path)[0].name == "step-1"
-    save_checkpoint(tmp_path, model, tokenizer, state(2), keep=2)
+    save(tmp_path, Writer(model, tokenizer), 2, keep=2)
     assert files(tmp_path) == {"step-1", "step-2", "latest"}
 
 
@@ -180,7 +202,7 @@ def test_a_torn_state_is_said(tmp_path: Path, content: bytes | None) -> None:
         (tmp_path / STATES).mkdir()
         (tmp_path / STATES / "step-1.pt").write_bytes(content)
     with pytest.raises(CheckpointError, match="cannot be read"):
-        load_state(tmp_path / "step-1")
+        load(tmp_path / "step-1")
 
 
 OLDER = {  # of transformers 4: what each configuration has beside `rope_parameters`
@@ -236,7 +258,7 @@ def test_what_training_does_not_change_is_the_start_models(tmp_path: Path, model
     (source / "chat_template.jinja").unlink()
     start, tokens = load_pretrained(str(source), torch.device("cpu"), torch.float32)
     origin = Origin(str(source), (2, 0))
-    made = save_checkpoint(folder, start, tokens, state(1), keep=1, origin=origin)
+    made = save(folder, Writer(start, tokens, origin), 1, keep=1)
 
     names = {path.name for path in made.iterdir()}
     assert names == {*theirs, "LICENSE", "README.md", "merges.txt", "tokenizer.json", "model.safetensors"}
@@ -250,7 +272,7 @@ def test_what_training_does_not_change_is_the_start_models(tmp_path: Path, model
     assert {path.stat().st_mode & 0o777 for path in made.iterdir()} == {(source / "LICENSE").stat().st_mode & 0o777}
 
     shutil.rmtree(source)  # the next checkpoint takes them from this one
-    again = save_checkpoint(folder, start, tokens, state(2), keep=1, origin=origin)
+    again = save(folder, Writer(start, tokens, origin), 2, keep=1)
     assert {path.name for path in again.iterdir()} == names
     assert (again / "LICENSE").read_text() == "theirs"
 

@@ -10,11 +10,11 @@ torch = pytest.importorskip("torch", reason="needs rlfactory-core[local]")
 
 from tiny_models import make_model  # noqa: E402
 
+from rlfactory_core.engines.local.learning.critic import Critic, Discounts, at_turn_ends, gae  # noqa: E402
+from rlfactory_core.engines.local.learning.optimizer import OptimizerOptions  # noqa: E402
 from rlfactory_core.engines.local.model.pack import pack  # noqa: E402
 from rlfactory_core.engines.local.model.policy import RaggedPolicy  # noqa: E402
-from rlfactory_core.engines.local.training.critic import Critic, Discounts, at_turn_ends, gae  # noqa: E402
-from rlfactory_core.engines.local.training.optim import OptimizerOptions  # noqa: E402
-from rlfactory_core.engines.local.training.workers import Workers  # noqa: E402
+from rlfactory_core.engines.local.workers import Workers  # noqa: E402
 from rlfactory_core.types import TrainSequence  # noqa: E402
 
 

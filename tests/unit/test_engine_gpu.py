@@ -12,12 +12,12 @@ from tiny_models import PADDED, RAGGED, eager_logprobs, make_model, random_ids, 
 from rlfactory_core.algo.losses import LossOptions
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
+from rlfactory_core.engines.local.learning.learner import Learner
+from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model.loading import choose_device, choose_dtype, make_policy
 from rlfactory_core.engines.local.model.pack import pack
 from rlfactory_core.engines.local.model.policy import token_logprobs
-from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.training.update import Learner
-from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.types import SampledTokens, SamplingParams, TrainBatch
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")

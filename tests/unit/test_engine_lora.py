@@ -16,6 +16,8 @@ from rlfactory_core.algo.losses import LossOptions
 from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.engines.local.decoding.decoder import Request
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
+from rlfactory_core.engines.local.learning.learner import Learner
+from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model import lora
 from rlfactory_core.engines.local.model.loading import make_policy
 from rlfactory_core.engines.local.model.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
@@ -28,9 +30,7 @@ from rlfactory_core.engines.local.training.checkpoint import (
     load_state,
     save_checkpoint,
 )
-from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.training.update import Learner
-from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import CheckpointError, ConfigError
 from rlfactory_core.types import SamplingParams, TrainBatch
 

@@ -31,9 +31,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rlfactory_core.engines.local.model.loading import make_policy
 from rlfactory_core.engines.local.model.pack import pack
 from rlfactory_core.algo.losses import LossOptions
-from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.training.update import Learner
-from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
+from rlfactory_core.engines.local.learning.learner import Learner
+from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.types import TrainSequence
 
 folder, tokens = sys.argv[1], int(sys.argv[2])

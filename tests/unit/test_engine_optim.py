@@ -10,7 +10,7 @@ import torch
 from tiny_models import make_model
 from torch import nn
 
-from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions, schedule_factor
+from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions, schedule_factor
 
 
 def fill(model: nn.Module, value: float = 0.01, seed: int = 0) -> None:

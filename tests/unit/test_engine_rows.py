@@ -11,10 +11,10 @@ from tiny_models import make_model
 from rlfactory_core.algo.aggregation import Aggregation
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.algo.losses import LossOptions
+from rlfactory_core.engines.local.learning.learner import Learner
+from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
-from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.training.update import Learner
-from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.types import Group, Message, Sample, Score, StopReason, Trajectory, Turn
 
 PROMPT, SAID, OBSERVED, ANSWER = (5, 6, 7), (20, 21, 22), (8, 9), (30, 31)

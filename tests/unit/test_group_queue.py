@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
 
-from rlfactory_core.engines.local.training.group_queue import GroupQueue
+from rlfactory_core.training.playing import GroupQueue
 from rlfactory_core.types import Group, Sample
 
 

@@ -10,8 +10,8 @@ from guard_curves import WEIGHTS as WEIGHTS_OF_CURVES
 from said import Said
 
 from rlfactory_core.algo.guard import Guard
-from rlfactory_core.engines.recorder import Recorder
 from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.training.record import Recorder
 
 GOOD = {
     "reward": 0.5, "entropy": 0.8, "sampled_tokens": 60.0, "tool_calls": 1.5, "stop/length": 0.02, "masked": 0.0,

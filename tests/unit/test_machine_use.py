@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 from said import Said
 
-from rlfactory_core.engines import machine_use
-from rlfactory_core.engines.machine_use import MachineUse
-from rlfactory_core.engines.recorder import Recorder
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.report import speed
 from rlfactory_core.reporting.run_data import RunData
+from rlfactory_core.training import machine_use
+from rlfactory_core.training.machine_use import MachineUse
+from rlfactory_core.training.record import Recorder
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 BUSY = "x = bytearray(200_000_000)\nfor n in range(20_000_000): pass\nprint(flush=True)\ninput()"

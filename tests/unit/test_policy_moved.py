@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from rlfactory_core.algo.policy_moved import Moved, difference
 from rlfactory_core.errors import TrainingError
+from rlfactory_core.training.proof import Moved, difference
 
 OLD, NEW = [-1.0, -2.0, -3.0], [-0.9, -2.2, -2.8]
 

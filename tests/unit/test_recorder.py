@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from said import Said
 
-from rlfactory_core.engines.recorder import Recorder
 from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.training.record import Recorder
 
 WEIGHTS = {"judge": 1.0, "format": 0.1, "exact_match": 0.0}
 

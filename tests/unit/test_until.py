@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rlfactory_core.algo.until import Ended, Until, check_goals
 from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.settings import merge, parse_override, validate_section
+from rlfactory_core.training.stopping import Ended, Until, check_goals
 
 
 def test_all_goals_have_to_be_reached() -> None:

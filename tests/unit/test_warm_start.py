@@ -18,9 +18,10 @@ from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
 pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
 
 from rlfactory_core.engines.local.tiny import tiny_model_folder
-from rlfactory_core.engines.local.tiny.default_model import OwnModel
+from rlfactory_core.engines.local.tiny.building import build, folder_of
 from rlfactory_core.engines.local.tiny.warmstart import WarmStart
-from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.engines.tiny import TinyModel
 
 LONGER = "the warm start has not reached its target yet, and goes on"
 MISSED = "warning: the warm start has missed its target: 0.60 of 0.90 on the probe after 50 steps. "
@@ -43,41 +44,41 @@ def probes(monkeypatch: pytest.MonkeyPatch, accuracies: Sequence[float]) -> None
 
 @pytest.mark.slow
 def test_it_goes_on_for_as_many_steps_again(recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, own = Said(), OwnModel(recipe, (), 0)
+    heard, own = Said(), TinyModel(recipe, (), 0)
     probes(monkeypatch, [0.5, 0.95])
-    own.build(Workers(), heard)
+    build(own, Workers(), heard)
     assert heard.lines == [LONGER]
-    assert own.folder(1).is_dir()
+    assert folder_of(own, 1).is_dir()
 
 
 @pytest.mark.slow
 def test_it_is_used_as_it_is_near_its_target(recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, own = Said(), OwnModel(recipe, (), 0)
+    heard, own = Said(), TinyModel(recipe, (), 0)
     probes(monkeypatch, [0.5, 0.88])
-    own.build(Workers(), heard)
+    build(own, Workers(), heard)
     assert heard.lines[0] == LONGER
     assert heard.lines[1].startswith("the warm start ends at 0.88 of 0.90 on the probe, which is near enough.")
-    assert own.folder(1).is_dir()
+    assert folder_of(own, 1).is_dir()
 
 
 @pytest.mark.slow
 def test_it_begins_anew_with_other_weights(recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard, own = Said(), OwnModel(recipe, (), 0)
+    heard, own = Said(), TinyModel(recipe, (), 0)
     probes(monkeypatch, [0.5, 0.6, 0.95])
-    own.build(Workers(), heard)
+    build(own, Workers(), heard)
     assert heard.lines == [LONGER, f"{MISSED}It begins anew."]
-    assert own.folder(1).is_dir()
+    assert folder_of(own, 1).is_dir()
 
 
 @pytest.mark.slow
 def test_a_model_that_has_missed_it_to_the_last_is_not_cached(
     recipe: TinyModelRecipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard, own = Said(), OwnModel(recipe, (), 0)
+    heard, own = Said(), TinyModel(recipe, (), 0)
     probes(monkeypatch, [0.5, 0.6] * 2)
-    own.build(Workers(), heard)
+    build(own, Workers(), heard)
     assert heard.lines[-1] == f"{MISSED}The model is used as it is, and is not cached."
-    assert not own.folder(1).exists()
+    assert not folder_of(own, 1).exists()
     probes(monkeypatch, [0.5, 0.6] * 2)
     with pytest.raises(ModelError, match="has not learnt its task"):
         tiny_model_folder(recipe, 0, heard)

@@ -11,9 +11,9 @@ import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 from verl.workers.utils.padding import response_from_nested
 
-from rlfactory_core.algo.policy_moved import Moved, difference
 from rlfactory_core.errors import TrainingError
 from rlfactory_core.images import pictures
+from rlfactory_core.training.proof import Moved, difference
 from rlfactory_verl.anchor import OLD
 from rlfactory_verl.replay import extra_fields
 from rlfactory_verl.rollout_request import IMAGES

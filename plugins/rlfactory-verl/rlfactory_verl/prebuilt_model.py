@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.engines.local.tiny.default_model import MOST_WORKERS, OwnModel, cached_model
-from rlfactory_core.engines.local.training.processes import worker_processes
-from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.engines.local.processes import worker_processes
+from rlfactory_core.engines.local.tiny.building import MOST_WORKERS, build, cached_model, folder_of
+from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.engines.tiny import TinyModel
 from rlfactory_core.utils.cpu import usable_cores
 
 
@@ -18,20 +20,19 @@ def prebuilt_model(run: EngineRun) -> Path:
     Raises:
         ModelError: the task has no model of its own.
     """
-    workers = min(MOST_WORKERS, usable_cores())
-    train = run.config.train.model_copy(update={"workers": workers})
-    run = replace(run, config=run.config.model_copy(update={"train": train}))
-    folder = _own_model(run).folder(workers)
+    tiny, size = _tiny_model(run), min(MOST_WORKERS, usable_cores())
+    folder = folder_of(tiny, size)
     if cached_model(folder, run.progress) is not None:
         return folder
-    with worker_processes(_build_program, run) as together:
-        _build_program(run, together)
+    with worker_processes(size, partial(_build_elsewhere, run.again)) as workers:
+        build(tiny, workers, run.progress)
     return folder
 
 
-def _build_program(run: EngineRun, workers: Workers) -> None:
-    _own_model(run).build(workers, run.progress)
+def _build_elsewhere(again: Callable[[], EngineRun], workers: Workers) -> None:
+    run = again()
+    build(_tiny_model(run), workers, run.progress)
 
 
-def _own_model(run: EngineRun) -> OwnModel:
-    return OwnModel.of(run.config, run.tasks.only, run.fingerprints, run.make_chat)
+def _tiny_model(run: EngineRun) -> TinyModel:
+    return TinyModel.of(run.config, run.tasks.only, run.fingerprints, run.make_chat)

@@ -1,86 +1,235 @@
-"""The local engine: completes a configuration for this machine, then trains or evaluates in one or more processes."""
+"""The local engine: a model in this process, and for a small one on the CPU also in further processes like it."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from rlfactory_core.algo.advantages import GAE
-from rlfactory_core.engines.base import Conversation, EngineRun
-from rlfactory_core.engines.local.local_run import LocalRun, opened
+from rlfactory_core.algo.settings import TrainConfig
+from rlfactory_core.engines.adapters import write_adapter
+from rlfactory_core.engines.base import (
+    Checkpoint,
+    Engine,
+    EngineStart,
+    OpenModel,
+    Settings,
+)
+from rlfactory_core.engines.exports import Origin
+from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
+from rlfactory_core.engines.local.decoding.sampler import LocalSampler
+from rlfactory_core.engines.local.learning.learner import Learner, make_learner
 from rlfactory_core.engines.local.memory import memory
-from rlfactory_core.engines.local.model.loading import choose_device, quiet_transformers
-from rlfactory_core.engines.local.tiny.default_model import MOST_WORKERS
-from rlfactory_core.engines.local.training.checkpoint import roll_back
-from rlfactory_core.engines.local.training.processes import worker_processes
-from rlfactory_core.engines.local.training.workers import Compute, Workers
+from rlfactory_core.engines.local.model.loading import (
+    checkpoint_activations,
+    choose_device,
+    choose_dtype,
+    load_pretrained,
+    make_policy,
+    quiet_transformers,
+)
+from rlfactory_core.engines.local.model.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
+from rlfactory_core.engines.local.model.pack import common_prefix
+from rlfactory_core.engines.local.model.policy import Policy
+from rlfactory_core.engines.local.model.writing import write_model
+from rlfactory_core.engines.local.processes import worker_processes
+from rlfactory_core.engines.local.tiny.building import MOST_WORKERS, build, folder_of
+from rlfactory_core.engines.local.workers import Compute, Workers
+from rlfactory_core.engines.positions import known_positions
 from rlfactory_core.engines.settings import EngineSettings
-from rlfactory_core.errors import ConfigError
-from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.errors import CheckpointError, ConfigError
+from rlfactory_core.images import sees_images
+from rlfactory_core.protocols import ChatFormat
+from rlfactory_core.rollout import vision_of
+from rlfactory_core.types import TrainBatch, TrainSequence
 from rlfactory_core.utils.cpu import compute_threads, usable_cores
 
-T = TypeVar("T")
-Settings = TypeVar("Settings", bound=EngineSettings)
 
-
-class LocalEngine:
-    """Trains in this process, and for a small model on the CPU also in further processes like it."""
+class LocalEngine(Engine):
+    """A causal language model of transformers, on this machine."""
 
     memory = staticmethod(memory)
-    uses_algorithms = True
 
-    def roll_back(self, folder: RunFolder, step: int) -> int | None:
-        return roll_back(folder.checkpoints, step)
+    def __init__(self) -> None:
+        self._workers = Workers()
+        self._stack = AsyncExitStack()
+        self._learner: Learner | None = None  # from the first use on
+        self._state: Mapping[str, Any] | None = None  # of the optimizer and the like, in a run that is resumed
 
     def prepare(self, config: Settings) -> Settings:
-        device = choose_device(config.device)
-        if config.rollout.deterministic and config.train.staleness:
+        device, train = choose_device(config.device), config.train
+        if config.rollout.deterministic and train.staleness:
             raise ConfigError(
                 "rollout.deterministic=true needs train.staleness=0: rollouts that overlap with updates depend on time."
             )
-        if config.train.advantage == GAE:
-            _check_critic(config)
-        workers = config.train.workers or self._workers(config, device)
+        if train.advantage == GAE:
+            _check_critic(train)
+        workers = train.workers or self._usual_workers(config, device)
         if workers > 1 and device.type != "cpu":
             raise ConfigError(f"train.workers={workers}: only the CPU can use several processes; on {device} use 1.")
-        if config.train.prompts_per_step < workers:
+        if train.prompts_per_step < workers:
             raise ConfigError(
-                f"train.prompts_per_step={config.train.prompts_per_step} is less than train.workers={workers}: every "
+                f"train.prompts_per_step={train.prompts_per_step} is less than train.workers={workers}: every "
                 "process needs a prompt. Raise the one or lower the other."
             )
-        train = config.train.model_copy(update={"workers": workers})
-        return config.model_copy(update={"device": str(device), "train": train})
+        return config.model_copy(update={"device": str(device), "train": train.model_copy(update={"workers": workers})})
 
-    def _workers(self, config: EngineSettings, device: torch.device) -> int:
+    def _usual_workers(self, config: EngineSettings, device: torch.device) -> int:
         """Below some 20 M parameters a second thread slows a process down, and a second process does not."""
         if device.type != "cpu" or config.model is not None:
             return 1
         return max(1, min(MOST_WORKERS, usable_cores(), config.train.prompts_per_step))
 
-    def train(self, run: EngineRun) -> dict[str, Any]:
-        return _in_processes(_train, run)
+    @contextmanager
+    def joined(self, config: EngineSettings, program: Callable[[Engine], None]) -> Iterator[None]:
+        with worker_processes(config.train.workers, partial(_among, program)) as workers:
+            self._workers = workers
+            yield
 
-    def evaluate(self, run: EngineRun) -> dict[str, Any]:
-        return _in_processes(_evaluate, run)
+    def open(self, start: EngineStart) -> OpenModel:
+        config, workers = start.config, self._workers
+        self._start = start
+        threads = 1 if workers.size > 1 or config.model is None else compute_threads()
+        thread = ThreadPoolExecutor(1, "rlfactory-compute", initializer=torch.set_num_threads, initargs=(threads,))
+        # After a failure the thread may hang in a collective until the other processes end: it is not waited for.
+        self._stack.callback(thread.shutdown, wait=False, cancel_futures=True)
+        self._stack.enter_context(quiet_transformers())
+        self.processes = self._compute = Compute(workers, thread)
+        torch.set_num_threads(threads)
+        tiny = config.model is None and config.dtype == "auto"  # bf16 would not make it faster, and would cost accuracy
+        self._dtype = choose_dtype("float32" if tiny else config.dtype, choose_device(config.device))
+        # With adapters, a checkpoint's weights have them merged in.
+        resumed = start.checkpoint if config.train.lora is None else None
+        if resumed is not None:
+            self._model, self._tokenizer = load_pretrained(str(resumed.folder), choose_device("cpu"), self._dtype)
+        else:
+            self._model, self._tokenizer = self._start_model()
+        facts = self._model.config
+        return OpenModel(self._tokenizer, known_positions(facts), sees_images(facts))
 
-    def converse(self, run: EngineRun, conversation: Conversation) -> None:
-        async def talk(local: LocalRun) -> None:
-            await conversation(local.rollouts.runtime, local.rollouts.sampler)
+    def _start_model(self) -> tuple[Any, Any]:
+        """The model of a new run, and its tokenizer, on the CPU."""
+        if self._start.tiny is None:
+            return load_pretrained(str(self._start.config.model), choose_device("cpu"), self._dtype)
+        model, tokenizer = build(self._start.tiny, self._workers, self._start.progress)
+        return model.to(self._dtype), tokenizer
 
-        asyncio.run(_run(run, Workers(), talk))
+    def load(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
+        try:
+            state: dict[str, Any] = torch.load(checkpoint.state, map_location="cpu", weights_only=True)
+            run = {name: value for name, value in state.items() if name not in ("optimizer", "trainable", "critic")}
+            self._state = {"trainable": {}, "critic": {}, **{name: state[name] for name in state.keys() - run.keys()}}
+        except Exception as error:  # a damaged pickle can raise any error
+            raise CheckpointError(f"The trainer's state in {checkpoint.folder} cannot be read: {error}") from error
+        return run
+
+    async def sampler(self, chat: ChatFormat, prompts: Sequence[tuple[int, ...]] | None, version: int) -> LocalSampler:
+        config, train = self._start.config, self._start.config.train
+        self._vision = vision_of(chat)
+        self._stop_token_ids = tuple(chat.stop_token_ids)
+        model = self._model.to(choose_device(config.device))
+        self._policy, report = make_policy(model, max_tokens=config.rollout.max_tokens, vision=self._vision)
+        if self.processes.first and (config.model is not None or not report.passed):
+            self._start.progress.say(report.line())
+        if train.lora is not None:
+            add_lora(model, train.lora, config.seed)
+            if self._state is not None:
+                load_adapter_weights(model, self._state["trainable"])
+        if train.gradient_checkpointing:
+            checkpoint_activations(model)
+        self._decoder = make_decoder(
+            self._policy,
+            slots=config.rollout.slots,
+            prefix=None if prompts is None else _beginning(prompts),
+            stop_token_ids=self._stop_token_ids,
+            version=version,
+        )
+        deterministic = config.rollout.deterministic
+        sampler = LocalSampler(self._decoder, self._compute.thread, deterministic=deterministic)
+        self._sampler = await self._stack.enter_async_context(sampler)
+        self._idle_s = 0.0  # of the sampler, until the last update
+        return self._sampler
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        return {"policy": self._policy.kind}
+
+    def expect(self, sessions: Iterable[str]) -> None:
+        self._sampler.expect(sessions)
+
+    def update(self, batches: Sequence[TrainBatch]) -> Mapping[str, float]:
+        idle, self._idle_s = self._sampler.idle_s - self._idle_s, self._sampler.idle_s
+        return {**self._learning().update(batches), "sampler_idle_s": idle}
+
+    def score(self, sequences: Sequence[TrainSequence]) -> Sequence[Sequence[float]]:
+        return self._learning().score(sequences)
+
+    def publish(self, version: int) -> None:
+        self._decoder.weights_changed(version)
+
+    def save(self, checkpoint: Checkpoint, run: Mapping[str, Any]) -> None:
+        origin = Origin(self._start_folder(), self._stop_token_ids, checkpoint.earlier)
+        write_model(checkpoint.folder, self._model, self._tokenizer, origin, self._write_beside)
+        learner, adapters = self._learning(), adapter_weights(self._model)
+        critic = learner.critic.state_dict() if learner.critic is not None else {}
+        own = {"optimizer": learner.optimizer.state_dict(), "trainable": adapters, "critic": critic}
+        torch.save({**run, **own}, checkpoint.state)
+
+    def _write_beside(self, folder: Path) -> None:
+        if self._vision is not None:
+            self._vision.save(folder)
+        lora = self._start.config.train.lora
+        if lora is not None:
+            weights = adapter_weights(self._model).items()
+            plain = {name.replace(".default.", "."): tensor for name, tensor in weights}
+            write_adapter(folder, lora, plain, self._start_folder())
+
+    def _start_folder(self) -> str:
+        """The start model's folder or hub id; "" if it is not kept anywhere."""
+        tiny = self._start.tiny
+        if tiny is None:
+            return self._start.config.model or ""
+        folder = folder_of(tiny, self.processes.size)
+        return str(folder) if folder.is_dir() else ""
+
+    def _learning(self) -> Learner:
+        if self._learner is None:
+            reference = self._frozen_start() if self._start.config.train.kl > 0 else None
+            self._learner = make_learner(self._policy, self._start, self._workers, reference, self._state)
+        return self._learner
+
+    def _frozen_start(self) -> Policy:
+        """The start model, which is this one unless the run is resumed."""
+        if self._start.config.train.lora is not None:
+            return StartPolicy(self._policy)
+        model = self._start_model()[0] if self._start.checkpoint else copy.deepcopy(self._model)
+        # Not probed again: a frozen model has no gradients to compare.
+        return self._policy.of(model.to(self._policy.device).requires_grad_(requires_grad=False))
+
+    async def close(self) -> None:
+        await self._stack.aclose()
 
 
-def _in_processes(program: Callable[[EngineRun, Workers], dict[str, Any]], run: EngineRun) -> dict[str, Any]:
-    with worker_processes(program, run) as workers:
-        return program(run, workers)
+def _among(program: Callable[[Engine], None], workers: Workers) -> None:
+    """Run the program as one of several processes."""
+    engine = LocalEngine()
+    engine._workers = workers
+    program(engine)
 
 
-def _check_critic(config: EngineSettings) -> None:
-    train = config.train
+def _beginning(prompts: Sequence[tuple[int, ...]]) -> Sequence[int]:
+    """The ids that all prompts share."""
+    return prompts[0][: common_prefix(prompts)] if len(prompts) > 1 else ()
+
+
+def _check_critic(train: TrainConfig) -> None:
     if train.aggregation != "token":
         raise ConfigError(
             f"train.aggregation={train.aggregation}: with train.advantage=gae each token weighs the same. Set token."
@@ -89,28 +238,3 @@ def _check_critic(config: EngineSettings) -> None:
         raise ConfigError(
             "train.refill=true compares the attempts of a group, and train.advantage=gae does not. Leave one out."
         )
-
-
-def _train(run: EngineRun, workers: Workers) -> dict[str, Any]:
-    """The program of every process that trains."""
-    return asyncio.run(_run(run, workers, LocalRun.train, training=True))
-
-
-def _evaluate(run: EngineRun, workers: Workers) -> dict[str, Any]:
-    """The program of every process that evaluates."""
-    return asyncio.run(_run(run, workers, lambda local: local.evaluate("after", intervals=True)))
-
-
-async def _run(
-    run: EngineRun, workers: Workers, use: Callable[[LocalRun], Awaitable[T]], *, training: bool = False
-) -> T:
-    run.stop.task = asyncio.current_task()
-    threads = 1 if workers.size > 1 or run.config.model is None else compute_threads()
-    thread = ThreadPoolExecutor(1, "rlfactory-compute", initializer=torch.set_num_threads, initargs=(threads,))
-    torch.set_num_threads(threads)
-    try:
-        with quiet_transformers():
-            async with opened(run, Compute(workers, thread), training=training) as local:
-                return await use(local)
-    finally:  # after a failure the thread may hang in a collective until the other processes end: do not wait for it
-        thread.shutdown(wait=False, cancel_futures=True)

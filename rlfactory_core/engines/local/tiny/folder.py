@@ -27,8 +27,9 @@ def tiny_model_folder(recipe: TinyModelRecipe, seed: int, progress: Progress) ->
         return folder
     import fcntl  # not on Windows
 
-    from rlfactory_core.engines.local.tiny.default_model import OwnModel
-    from rlfactory_core.engines.local.training.workers import Workers
+    from rlfactory_core.engines.local.tiny.building import build
+    from rlfactory_core.engines.local.workers import Workers
+    from rlfactory_core.engines.tiny import TinyModel
 
     if type(progress) is NullProgress:
         time.sleep(_HEAD_START_S)
@@ -36,7 +37,7 @@ def tiny_model_folder(recipe: TinyModelRecipe, seed: int, progress: Progress) ->
     with folder.with_name(f".{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            OwnModel(recipe, (), seed).build(Workers(), progress)
+            build(TinyModel(recipe, (), seed), Workers(), progress)
     if not folder.is_dir():
         raise ModelError("The model has not learnt its task, so it cannot be used. Try another seed: --seed NUMBER.")
     return folder

@@ -13,10 +13,10 @@ from itertools import groupby
 
 import torch
 
+from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model.pack import pack
 from rlfactory_core.engines.local.model.policy import Policy
-from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.plugins.declared import declared
 from rlfactory_core.protocols import ChatFormat, ChatFormatTraits

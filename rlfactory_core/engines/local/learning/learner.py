@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from rlfactory_core.algo.losses import LossOptions, objective
+from rlfactory_core.algo.advantages import GAE
+from rlfactory_core.algo.losses import LossOptions, objective, ppo
+from rlfactory_core.engines.base import EngineStart
+from rlfactory_core.engines.local.learning.critic import Critic, Discounts, Estimates
+from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model.pack import Packed, pack
 from rlfactory_core.engines.local.model.policy import Policy, token_logprobs
-from rlfactory_core.engines.local.training.critic import Critic
-from rlfactory_core.engines.local.training.optim import Optimizer
-from rlfactory_core.engines.local.training.workers import Workers
-from rlfactory_core.types import TrainBatch
+from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.types import TrainBatch, TrainSequence
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +42,43 @@ class Learner:
     options: LossOptions
     reference: Policy | None = None  # the start model, frozen, for the KL term
     critic: Critic | None = None  # for the advantage gae
+    updates: int = 1  # optimizer steps of a training step
+
+    def update(self, batches: Sequence[TrainBatch]) -> dict[str, float]:
+        """A training step's optimizer steps, as many if this process has fewer batches. Returns its metrics."""
+        started = time.perf_counter()
+        packed = [self.pack(batch) for batch in batches]
+        context = sum(int(each.flat_ids.numel() + each.prefix.numel()) for part in packed for each in part)
+        old: list[list[Tensor | None]] = [
+            # Of the decoupled objective; the first optimizer step computes them itself.
+            [self.old_logprobs(each) if self.options.truncate is not None and index else None for each in part]
+            for index, part in enumerate(packed)
+        ]
+        estimates: list[list[Estimates]] = []
+        if self.critic is not None:
+            packed, estimates = self.critic.estimate(packed)
+        critic_losses: list[float] = []
+        steps = []
+        for index in range(self.updates):
+            here, before = (packed[index], old[index]) if index < len(packed) else ([], [])
+            if self.critic is not None:
+                critic_losses.append(self.critic.step(here, estimates[index] if index < len(packed) else []))
+            steps.append(self.step(here, before))
+        took = max(time.perf_counter() - started, 1e-9)
+        return {
+            **summarise(steps),
+            **({"critic_loss": fmean(critic_losses)} if critic_losses else {}),
+            "lr": self.optimizer.lr,
+            # Those of this process, scaled to all, with the context.
+            "trained_tokens_s": context * self.workers.size / took,
+        }
+
+    @torch.no_grad()
+    def score(self, sequences: Sequence[TrainSequence]) -> list[list[float]]:
+        """See `Engine.score`."""
+        packed = pack(sequences, self.policy.device, share_prefix=False)
+        found = token_logprobs(self.policy.target_logits(packed), packed.target_ids, 1.0)[0].cpu()
+        return [found[packed.sequence.cpu() == number].tolist() for number in range(len(sequences))]
 
     def pack(self, batch: TrainBatch) -> list[Packed]:
         ragged = self.policy.kind == "ragged"
@@ -84,6 +126,36 @@ class Learner:
         )
         (sums.loss / tokens).backward()
         return {**sums.metrics, "entropy": entropy.sum()}
+
+
+def make_learner(
+    policy: Policy, start: EngineStart, workers: Workers, reference: Policy | None, state: Mapping[str, Any] | None
+) -> Learner:
+    """The loss, the optimizer and the critic of a configuration; their state is fresh, or that of a checkpoint."""
+    train = start.config.train
+    options = OptimizerOptions(
+        lr=train.lr,
+        muon_lr=train.muon_lr,
+        weight_decay=train.weight_decay,
+        max_grad_norm=train.max_grad_norm,
+        explode_norm=train.explode_norm,
+        warmup_steps=train.warmup_steps,
+        total_steps=train.steps * train.updates_per_step,
+        schedule=train.schedule,
+    )
+    optimizer = Optimizer(policy.model, options)
+    truncate = train.truncate_weight if train.staleness else None
+    clip, temperature = (train.clip_low, train.clip_high), start.config.rollout.temperature
+    loss = LossOptions(*clip, train.kl, truncate, start.loss or ppo, temperature)
+    critic = None
+    if train.advantage == GAE:
+        own = replace(options, lr=train.critic_lr, muon_lr=0.0)
+        critic = Critic(policy, own, workers, Discounts(train.gamma, train.lam), start.config.seed)
+    if state is not None:
+        optimizer.load_state_dict(state["optimizer"])
+        if critic is not None and state["critic"]:
+            critic.load_state_dict(state["critic"])
+    return Learner(policy, optimizer, workers, loss, reference, critic, train.updates_per_step)
 
 
 def summarise(steps: Sequence[OptimizerStep]) -> dict[str, float]:

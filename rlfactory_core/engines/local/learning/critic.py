@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model.pack import Packed
 from rlfactory_core.engines.local.model.policy import Policy
-from rlfactory_core.engines.local.training.optim import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.engines.local.workers import Workers
 
 CLIP = 0.5  # how far a value may move from the one before the update, as in verl
 EPS = 1e-8

@@ -9,70 +9,44 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import torch
-from torch import Tensor
-
-from rlfactory_core.engines.exports import NOWHERE, Origin, complete
-from rlfactory_core.engines.local.model.lora import merged_state_dict
-from rlfactory_core.errors import CheckpointError
+from rlfactory_core.engines.base import Checkpoint, Engine
+from rlfactory_core.errors import CheckpointError, ModelError
 from rlfactory_core.reporting.folder import replace_link
 
 STATES = "resume"  # the folder of the trainer's states
 _FORMER_STATE = "trainer_state.pt"  # where runs of earlier versions have it, in the checkpoint's folder
 LATEST = "latest"
+Loaded = TypeVar("Loaded")
+Place = TypeVar("Place")  # of a checkpoint
 BEST = "best"  # a link to the checkpoint with the best held-out result of the evaluations between steps
 
 
-@dataclass(frozen=True, slots=True)
-class TrainerState:
-    """What a resume needs besides the weights."""
-
-    step: int  # the number of finished steps
-    optimizer: dict[str, Any]
-    totals: dict[str, float]  # running sums for the summary: seconds, tokens, faults
-    trainable: dict[str, Tensor] = field(default_factory=dict)  # of LoRA: the adapters, for the start model
-    pending: list[int] = field(default_factory=list)  # positions of prompts that were begun and not trained
-    loop: dict[str, Any] = field(default_factory=dict)  # of the training loop, see `Trainer.state`
-    critic: dict[str, Any] = field(default_factory=dict)  # of the advantage gae
-
-
-def save_checkpoint(
-    folder: Path,
-    model: Any,
-    tokenizer: Any,
-    state: TrainerState,
-    *,
-    keep: int,
-    origin: Origin = NOWHERE,
-    beside: Callable[[Path], None] = lambda _folder: None,
-) -> Path:
-    """Write ``step-N`` and its state, point ``latest`` at it and delete all but the newest ``keep``.
+def save_checkpoint(folder: Path, step: int, engine: Engine, run: Mapping[str, Any], *, keep: int) -> Path:
+    """Let the engine write ``step-N`` and its state, point ``latest`` at it and delete all but the newest ``keep``.
 
     Args:
-        beside: writes further files into it.
+        run: see `Engine.save`.
 
     Raises:
         CheckpointError: the disk is full or not writable; earlier checkpoints are as they were.
     """
-    final = folder / f"step-{state.step}"
+    final = folder / f"step-{step}"
     temporary = folder / f".{final.name}.partial"
-    found = checkpoints(folder)
-    origin = replace(origin, fallback=found[0] if found else None)
+    earlier = next(iter(checkpoints(folder)), None)
+    made = Checkpoint(temporary, _state_file(temporary), earlier)
     try:
         _remove(temporary)
-        write_model(temporary, model, tokenizer, origin, beside)
+        temporary.mkdir(parents=True)
+        made.state.parent.mkdir(exist_ok=True)
+        engine.save(made, run)
         _sync(temporary)
-        partial_state = _state_file(temporary)
-        partial_state.parent.mkdir(exist_ok=True)
-        torch.save({item.name: getattr(state, item.name) for item in fields(state)}, partial_state)
-        _sync(partial_state)
+        _sync(made.state)
         _remove(final)
-        partial_state.replace(_state_file(final))
+        made.state.replace(_state_file(final))
         temporary.rename(final)
         replace_link(folder / LATEST, final.name)
     except Exception as error:  # torch, safetensors and tokenizers each have an error of their own for a full disk
@@ -80,7 +54,7 @@ def save_checkpoint(
         if not final.is_dir():
             _remove(final)  # its state
         raise CheckpointError(
-            f"The checkpoint of step {state.step} could not be written to {folder}: {error}. Earlier checkpoints are "
+            f"The checkpoint of step {step} could not be written to {folder}: {error}. Earlier checkpoints are "
             "intact. Make room (or lower checkpoint.keep) and go on with --resume."
         ) from error
     _prune(folder, keep)
@@ -98,21 +72,6 @@ def _prune(folder: Path, keep: int) -> None:
     for old in checkpoints(folder)[keep:]:
         if old.resolve() != best:
             _remove(old)
-
-
-def write_model(
-    folder: Path,
-    model: Any,
-    tokenizer: Any,
-    origin: Origin = NOWHERE,
-    beside: Callable[[Path], None] = lambda _folder: None,
-) -> None:
-    """A Hugging Face folder: config, weights, tokenizer with its chat template; LoRA is merged into the weights."""
-    folder.mkdir(parents=True, exist_ok=True)
-    model.save_pretrained(folder, state_dict=merged_state_dict(model))
-    tokenizer.save_pretrained(folder)
-    beside(folder)
-    complete(folder, origin)
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -135,14 +94,39 @@ def roll_back(folder: Path, step: int) -> int | None:
     return int(good[0].name.removeprefix("step-"))
 
 
-def load_state(checkpoint: Path) -> TrainerState:
-    """Raises `CheckpointError` if the file is missing or damaged."""
-    file = _state_file(checkpoint)
+def saved(folder: Path) -> Checkpoint:
+    """The checkpoint in this folder."""
+    state = _state_file(folder)
+    return Checkpoint(folder, state if state.exists() else folder / _FORMER_STATE)
+
+
+def newest_readable(
+    found: Sequence[Place], load: Callable[[Place], Loaded], say: Callable[[str], None]
+) -> tuple[Place, Loaded]:
+    """The first checkpoint of which ``load`` raises no error, and what it returns.
+
+    Args:
+        found: at least one, the newest first.
+        say: is told of each that is left out.
+
+    Raises:
+        CheckpointError: none can be read.
+    """
+    checkpoint, *older = found
     try:
-        found = file if file.exists() else checkpoint / _FORMER_STATE
-        return TrainerState(**torch.load(found, map_location="cpu", weights_only=True))
-    except Exception as error:  # a damaged pickle can raise any error
-        raise CheckpointError(f"The trainer's state in {checkpoint} cannot be read: {error}") from error
+        return checkpoint, load(checkpoint)
+    except (CheckpointError, ModelError) as error:
+        if not older:
+            raise CheckpointError(f"{error} There is no older checkpoint: start the run anew.") from error
+        say(f"warning: {error} The run goes on from the checkpoint before it.")
+    return newest_readable(older, load, say)
+
+
+def none_yet(checkpoints: Path) -> CheckpointError:
+    """The error of a run that has no checkpoint."""
+    return CheckpointError(
+        f"There is no checkpoint in {checkpoints}: the run ended before its first one. Start it anew."
+    )
 
 
 def _state_file(checkpoint: Path) -> Path:

@@ -11,19 +11,16 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
-from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.engines.local.training.workers import Workers
+from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import RlfactoryError, RunStopped, TrainingError, UsageError
 from rlfactory_core.utils.interrupt import SIGNALS
 
-Program = Callable[[EngineRun, Workers], Any]
-"""Every process runs it: a function that another process can import."""
+Program = Callable[[Workers], None]
+"""What the further processes run: it can be pickled."""
 
 Failure = tuple[int, str]
 """The last message of a failed worker: its exit code and the text of the error."""
@@ -35,28 +32,14 @@ HEARTBEAT_S, SILENT_S = 5.0, 45.0  # between a worker's heartbeats, and without 
 MAX_FAILURE = 16_000  # characters; the queue's pipe holds 64 kB until it is read
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """The arguments of a worker process."""
-
-    program: Program
-    again: Callable[[], EngineRun]
-    size: int
-    rendezvous: Path  # see `Workers`
-
-    def run(self, workers: Workers) -> None:
-        self.program(self.again(), workers)
-
-
 @contextlib.contextmanager
-def worker_processes(program: Program, run: EngineRun) -> Iterator[Workers]:
-    """Start ``train.workers - 1`` processes that run the program, and join them as rank 0.
+def worker_processes(size: int, program: Program) -> Iterator[Workers]:
+    """Start ``size - 1`` processes that run the program, and join them as rank 0.
 
     Raises:
         UsageError: a worker, and not rank 0, met an error that the user can fix.
         TrainingError: a worker failed; its traceback is in the message.
     """
-    size = run.config.train.workers
     if size == 1:
         yield Workers()
         return
@@ -66,13 +49,12 @@ def worker_processes(program: Program, run: EngineRun) -> Iterator[Workers]:
     workers = None
     private = tempfile.TemporaryDirectory(prefix="rlf-workers-")
     rendezvous = Path(private.name, "rendezvous")
-    job = _Job(program, run.again, size, rendezvous)
     try:
         for rank in range(1, size):
             here, there = context.Pipe(duplex=False)
             name = f"rlfactory-worker-{rank}"
             process: BaseProcess = context.Process(
-                target=_worker, args=(job, rank, there, failures), daemon=True, name=name
+                target=_worker, args=(program, rank, size, rendezvous, there, failures), daemon=True, name=name
             )
             process.start()
             there.close()
@@ -158,13 +140,20 @@ def _first_failure(
     return None
 
 
-def _worker(job: _Job, rank: int, heartbeats: Connection, failures: multiprocessing.SimpleQueue[Failure]) -> None:
+def _worker(
+    program: Program,
+    rank: int,
+    size: int,
+    rendezvous: Path,
+    heartbeats: Connection,
+    failures: multiprocessing.SimpleQueue[Failure],
+) -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches the whole group; rank 0 decides for all
     _live_with_parent(heartbeats)
     try:
-        workers = Workers(rank, job.size, job.rendezvous)
-        job.run(workers)
+        workers = Workers(rank, size, rendezvous)
+        program(workers)
         workers.close()
     except RunStopped:
         return

@@ -11,13 +11,14 @@ import os
 import socket
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import nn
+
+from rlfactory_core.engines.base import Processes
 
 T = TypeVar("T")
 
@@ -97,27 +98,27 @@ class Workers:
             dist.destroy_process_group()
 
 
-@dataclass(frozen=True, slots=True)
-class Compute:
+class Compute(Processes):
     """The one thread of this process on which tensors are computed.
 
     All collectives run on it too, and so in the same order in every process.
+
+    Args:
+        thread: with exactly one thread.
     """
 
-    workers: Workers
-    thread: Executor  # with exactly one thread
+    def __init__(self, workers: Workers, thread: Executor) -> None:
+        self.rank, self.size = workers.rank, workers.size
+        self.workers, self.thread = workers, thread
 
     async def run(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self.thread, work)
 
     async def gather(self, item: T) -> list[T]:
-        """As `Workers.gather`."""
         return await self.run(lambda: self.workers.gather(item))
 
     async def broadcast(self, item: T) -> T:
-        """As `Workers.broadcast`."""
         return await self.run(lambda: self.workers.broadcast(item))
 
     async def any(self, value: bool) -> bool:
-        """Whether the value is true in any process."""
         return (await self.run(lambda: self.workers.sum([float(value)])))[0] > 0

@@ -13,16 +13,18 @@ from rlfactory_core.algo.guard import Guard
 from rlfactory_core.algo.guard_scores import apart_text, gap_findings, held_out_findings
 from rlfactory_core.algo.guard_signs import Finding
 from rlfactory_core.algo.masking import masked_by, masking_text
-from rlfactory_core.algo.policy_moved import Moved
-from rlfactory_core.algo.until import SAMPLED, Ended
+from rlfactory_core.algo.settings import TrainConfig
 from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.engines.machine_use import MachineUse
 from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import MetricsLogger
-from rlfactory_core.reporting.metrics import component_metric
+from rlfactory_core.reporting.metrics import component_metric, group_metrics, tool_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.training.machine_use import MachineUse
+from rlfactory_core.training.playing import GroupInFlight
+from rlfactory_core.training.proof import Moved
+from rlfactory_core.training.stopping import SAMPLED, Ended
 from rlfactory_core.types import Group
 
 
@@ -71,8 +73,9 @@ class Recorder:
 
     def step(
         self, step: int, groups: Sequence[Group], metrics: Mapping[str, float], texts: Iterable[StoredTrajectory]
-    ) -> None:
-        """Record a finished training step, and show it."""
+    ) -> Sequence[str]:
+        """Record a finished training step, and show it. Returns what the guard has newly found."""
+        warned = len(self.warned)
         self.totals = self.totals_with(groups, metrics)
         self.folder.write_stored(step, texts)
         metrics = self._guarded(step, metrics)
@@ -87,6 +90,7 @@ class Recorder:
         if masked:
             found = ", ".join(f"{source} {count:.0f}" for source, count in masked.items())
             self.progress.say(f"warning: the evaluation after step {step}: some trajectories were masked: {found}")
+        return self.warned[warned:]
 
     def _guarded(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metrics with ``guard/<name>`` for all that the guard finds; says what is new."""
@@ -168,6 +172,10 @@ class Recorder:
         """Duration of the run, without the time between a stop and a resume."""
         return self.totals.get("seconds", 0.0) + time.perf_counter() - self._started
 
+    def totals_now(self) -> dict[str, float]:
+        """The totals of a checkpoint."""
+        return {**self.totals, "seconds": self.seconds()}
+
     def summary(self, steps: int | None = None, ended: Ended | None = None) -> dict[str, Any]:
         """The part of ``summary.json`` that all engines share; see also `run_facts`.
 
@@ -194,6 +202,47 @@ class Recorder:
             "warnings": [*self.warnings(), *self._guard.whole(), *self._apart()],
             **results,
         }
+
+
+class StepClock:
+    """Measures the phases of a step in one process."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+        self._times: dict[str, float] = {}
+
+    def played(self, taken: Sequence[GroupInFlight], groups: Sequence[Group]) -> None:
+        """All groups are there: those that were ``taken``, and perhaps others in their place."""
+        now = time.perf_counter()
+        ended = now if len(groups) > len(taken) else max(each.ended for each in taken)
+        self._times["rollout_wait_s"] = now - self._start
+        self._times["rollout_s"] = ended - min(each.started for each in taken)
+
+    def update_begins(self) -> None:
+        self._update = time.perf_counter()
+
+    def update_ends(self) -> None:
+        self._times["update_s"] = time.perf_counter() - self._update
+
+    def metrics(self, groups: Sequence[Group], processes: int) -> dict[str, float]:
+        """Of the step; the tokens of this process's groups are scaled to all processes."""
+        sampled = sum(trajectory.num_sampled for group in groups for trajectory in group.trajectories)
+        rate = sampled * processes / max(self._times["rollout_s"], 1e-9)
+        return {**self._times, "sampled_tokens_s": rate, "step_s": time.perf_counter() - self._start}
+
+
+def step_metrics(step: int, groups: Sequence[Group], train: TrainConfig) -> dict[str, float]:
+    """What a step's groups show, and how old the weights were that sampled them."""
+    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
+    lag = [step - 1 - version for each in trajectories for turn in each.turns for version in turn.token_versions]
+    refilled = float(len(groups) - train.prompts_per_step)
+    return {
+        **group_metrics(groups),
+        **tool_metrics(trajectories),
+        **({"refilled_groups": refilled, "attempts": len(trajectories)} if train.refill else {}),
+        "staleness": sum(lag) / len(lag) if lag else 0.0,
+        "staleness_max": float(max(lag, default=0)),
+    }
 
 
 def _under(prefix: str, totals: Mapping[str, float]) -> dict[str, float]:

@@ -1,1 +1,0 @@
-"""The training loop: rollouts, loss, optimiser, update, checkpoints, worker processes."""

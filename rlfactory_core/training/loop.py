@@ -1,0 +1,164 @@
+"""The training loop: play groups of attempts, give their tokens credit, update, publish, record, evaluate, save.
+
+Every process of a run executes it on its share of the prompts; the first also records, shows and saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rlfactory_core.algo.prompts import outcomes
+from rlfactory_core.engines.base import Engine
+from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.reporting.trajectories import stored
+from rlfactory_core.training.checkpoints import BEST, mark_best, save_checkpoint
+from rlfactory_core.training.evaluation import Evaluator, HeldOut
+from rlfactory_core.training.methods import Method
+from rlfactory_core.training.playing import GroupInFlight, Playing
+from rlfactory_core.training.proof import PolicyMovedProof
+from rlfactory_core.training.record import Recorder, StepClock, step_metrics
+from rlfactory_core.training.stopping import Stopping
+from rlfactory_core.types import Group, TrainBatch
+
+
+@dataclass(slots=True)
+class Loop:
+    """A training whose parts are all open.
+
+    Args:
+        decode: gives the text of ids.
+        folder: of the checkpoints.
+        recorder: in the first process only.
+    """
+
+    engine: Engine
+    config: EngineSettings
+    method: Method
+    playing: Playing
+    evaluator: Evaluator
+    proof: PolicyMovedProof
+    stopping: Stopping
+    decode: Callable[[Sequence[int]], str]
+    folder: Path
+    recorder: Recorder | None
+    held_out: HeldOut = field(default_factory=HeldOut, init=False)  # after the last step so far
+    _pending: Sequence[int] = field(default=(), init=False)  # positions begun and not trained, in the first process
+
+    async def run(self, first: int, last: int, pending: Sequence[int] = ()) -> int:
+        """Train steps ``first`` … ``last``, or fewer: see `Stopping`. Returns the last one that is done, and saved.
+
+        Args:
+            pending: positions of prompts that were begun before ``first`` and not trained; they come first.
+
+        Raises:
+            TrainingError: too many steps in a row were skipped, or a step lost too many trajectories each time.
+            RunStopped: a stop was requested, perhaps before the first step.
+        """
+        if await self.stopping.requested():
+            await self.stopping.stop(f"Stopped before step {first}.")
+        self.playing.plan(first, last, pending)
+        step = first - 1
+        try:
+            while step < last and self.stopping.ended is None:
+                step += 1
+                self.playing.begin(step)
+                await self._step(step)
+        finally:
+            await self.playing.close()
+        if step >= first and not self._is_saved(step):
+            await self._save(step, self._pending)
+        return step
+
+    async def _step(self, step: int) -> None:
+        clock, processes = StepClock(), self.engine.processes
+        taken, replays = await self._played(step)
+        groups = [*(each.group for each in taken), *await self.playing.refill(taken, self.method.teaches_nothing)]
+        clock.played(taken, groups)
+        batches = self.method.batches(groups, step)
+        await self.proof.before(batches)
+        clock.update_begins()
+        update = await processes.run(partial(self._update, step, batches))
+        clock.update_ends()
+        await self.proof.after(step)
+        self.held_out = await self.evaluator.between(step, self.config.eval.every, self.stopping.until)
+        self.stopping.ended = self.held_out.ended
+        everything, pending = await self._everything(groups, self.playing.untrained())
+        self._pending = pending
+        played = outcomes(everything, self.evaluator.tasks.success, self.playing.index)
+        self.playing.finish(*await processes.broadcast((played, pending)))
+        if self.recorder is not None:
+            numbers = {**step_metrics(step, everything, self.config.train), **update, **self.held_out.metrics}
+            numbers |= {"replays": float(replays), **clock.metrics(groups, processes.size)}
+            self.stopping.guard(self.recorder.step(step, everything, numbers, stored(everything, self.decode)))
+        self.stopping.check_skipped(update, step)
+        await self._save_or_stop(step, pending)
+
+    async def _played(self, step: int) -> tuple[list[GroupInFlight], int]:
+        """A step's groups; it is played again while it has lost too many of its attempts, here so many times."""
+        taken, replays = await self.playing.take(step), 0
+        while await self.stopping.lost_too_many([each.group for each in taken]):
+            replays += 1
+            groups, pending = await self._everything([each.group for each in taken], self.playing.untrained(taken))
+            await self.stopping.before_replay(step, replays, groups, partial(self._saved_before, step, pending))
+            taken = await self.playing.again(taken, step, replays)
+        return taken, replays
+
+    def _update(self, step: int, batches: Sequence[TrainBatch]) -> Mapping[str, float]:
+        """In one call, so that no token is sampled in between."""
+        metrics = self.engine.update(batches)
+        self.engine.publish(step)
+        return metrics
+
+    async def _everything(self, groups: Sequence[Group], untrained: Sequence[int]) -> tuple[list[Group], list[int]]:
+        """The groups of all processes, and their positions that are begun and not trained, in the first."""
+        parts = await self.engine.processes.gather((groups, untrained))
+        return [group for part, _ in parts for group in part], sorted(each for _, part in parts for each in part)
+
+    def _is_saved(self, step: int) -> bool:
+        every = self.config.checkpoint.every
+        return self.held_out.best or bool(every and step % every == 0)
+
+    async def _save_or_stop(self, step: int, pending: Sequence[int]) -> None:
+        stop = await self.stopping.requested()
+        if stop or self._is_saved(step):
+            await self._save(step, pending)
+        if self.held_out.best and self.recorder is not None:
+            await self.engine.processes.run(lambda: mark_best(self.folder, step, keep=self._keep))
+            self.recorder.progress.say(f"step {step} has the best held-out result so far: {self.folder / BEST}")
+        if stop:
+            await self.stopping.stop(f"Stopped after step {step}, which is saved.")
+
+    async def _saved_before(self, step: int, pending: Sequence[int]) -> str:
+        """Save the steps before this one, if there are any, and say so."""
+        if step == 1:
+            return ""
+        await self._save(step - 1, pending)
+        return f" Step {step - 1} is saved."
+
+    @property
+    def _keep(self) -> int:
+        """Checkpoints to keep; the one of a stop is of no use if the run is rolled back."""
+        return self.config.checkpoint.keep + (self.config.train.guard == "rollback")
+
+    async def _save(self, step: int, pending: Sequence[int]) -> None:
+        if self.recorder is None:
+            return
+        loop = {**self.stopping.state(), "rollouts": self.playing.state()}
+        run: dict[str, Any] = {
+            "step": step,
+            "totals": self.recorder.totals_now(),
+            "pending": list(pending),
+            "loop": loop,
+        }
+        save = partial(save_checkpoint, self.folder, step, self.engine, run, keep=self._keep)
+        await self.engine.processes.run(save)
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's state."""
+        if state:
+            self.playing.load(state["rollouts"])
+            self.stopping.load(state)

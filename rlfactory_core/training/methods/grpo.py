@@ -1,0 +1,56 @@
+"""GRPO and its kin: the attempts of a group are compared with each other. PPO differs in who compares: a critic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rlfactory_core.algo.advantages import GAE, Advantage, Credit
+from rlfactory_core.algo.batch import build_batches
+from rlfactory_core.algo.prompts import teaches_nothing
+from rlfactory_core.algo.settings import TrainConfig
+from rlfactory_core.algo.turn_advantages import turn_rewards
+from rlfactory_core.types import Group, TrainBatch, Trajectory
+from rlfactory_core.utils.seeds import derive_seed
+
+
+@dataclass(frozen=True, slots=True)
+class GroupComparison:
+    """A `Method` whose advantages follow from the rewards of a group.
+
+    Args:
+        advantage: of the turns of a group's attempts.
+        max_tokens: the most tokens of an attempt.
+        rank: of this process, for the seed that shuffles its batches.
+    """
+
+    train: TrainConfig
+    advantage: Advantage
+    max_tokens: int
+    seed: int
+    rank: int = 0
+
+    @property
+    def credit(self) -> Credit:
+        return Credit(self.train.gamma, self.train.turn_weight)
+
+    def teaches_nothing(self, group: Group) -> bool:
+        return teaches_nothing(group, self.advantage, self.credit)
+
+    def batches(self, groups: Sequence[Group], step: int) -> Sequence[TrainBatch]:
+        return build_batches(
+            groups,
+            advantage=self.advantage,
+            credit=self.credit,
+            zeros=self.train.advantage == GAE,
+            aggregation=self.train.aggregation,
+            max_tokens=self.max_tokens,
+            updates=self.train.updates_per_step,
+            microbatch_tokens=self.train.microbatch_tokens,
+            seed=derive_seed(self.seed, "batch", step, self.rank),
+        )
+
+
+def rewards_of_turns(trajectories: Sequence[Trajectory], _credit: Credit) -> list[list[float]]:
+    """The `Advantage` of ``gae``: what each turn earned, which the engine's critic compares with its estimates."""
+    return [turn_rewards(each) for each in trajectories]

@@ -1,0 +1,328 @@
+"""Opens all parts of a run in each of an engine's processes, and trains, evaluates or converses with them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, TypeVar
+
+from rlfactory_core.clients import OpenAIClient
+from rlfactory_core.context import RunContext
+from rlfactory_core.engines.base import (
+    Checkpoint,
+    Conversation,
+    Engine,
+    EngineRun,
+    EngineStart,
+    EngineTraits,
+    OpenModel,
+    Settings,
+)
+from rlfactory_core.engines.tiny import TinyModel
+from rlfactory_core.errors import UsageError
+from rlfactory_core.protocols import ChatFormat, Sampler
+from rlfactory_core.reporting.folder import RunFolder, replace_link
+from rlfactory_core.reporting.loggers import open_loggers
+from rlfactory_core.tasks.opening import OpenTasks, open_tasks
+from rlfactory_core.tasks.room import CheckedPrompts, check_prompts
+from rlfactory_core.training.checkpoints import LATEST, checkpoints, newest_readable, none_yet, roll_back, saved
+from rlfactory_core.training.evaluation import Evaluator
+from rlfactory_core.training.loop import Loop
+from rlfactory_core.training.methods.grpo import GroupComparison, rewards_of_turns
+from rlfactory_core.training.playing import Play, Playing
+from rlfactory_core.training.proof import PolicyMovedProof
+from rlfactory_core.training.record import Recorder, evaluation_passes, run_facts
+from rlfactory_core.training.stopping import Ended, Stopping, Until
+from rlfactory_core.types import Group, Sample
+from rlfactory_core.utils.garbage import collect_rarely
+
+T = TypeVar("T")
+PREFIX_SAMPLES = 64  # of each task and split, whose prompts show the engine how prompts begin
+
+
+class Training:
+    """Makes a `WholeEngine` of an `Engine`."""
+
+    uses_algorithms = True
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        for trait in fields(EngineTraits):
+            if hasattr(engine, trait.name):
+                setattr(self, trait.name, getattr(engine, trait.name))
+
+    def prepare(self, config: Settings) -> Settings:
+        return self.engine.prepare(config)
+
+    def train(self, run: EngineRun) -> dict[str, Any]:
+        return self._in_processes(train, run)
+
+    def evaluate(self, run: EngineRun) -> dict[str, Any]:
+        return self._in_processes(evaluate, run)
+
+    def converse(self, run: EngineRun, conversation: Conversation) -> None:
+        async def talk(engine: Engine, run: EngineRun) -> None:
+            async with opened(engine, run, training=False) as parts:
+                await conversation(parts.tasks, parts.sampler)
+
+        asyncio.run(_stoppable(talk, self.engine, run))
+
+    def roll_back(self, folder: RunFolder, step: int) -> int | None:
+        return roll_back(folder.checkpoints, step)
+
+    def _in_processes(self, use: Use, run: EngineRun) -> dict[str, Any]:
+        with self.engine.joined(run.config, partial(_elsewhere, use, run.again)):
+            return asyncio.run(_stoppable(use, self.engine, run))
+
+
+Use = Callable[[Engine, EngineRun], Awaitable[Any]]
+
+
+def _elsewhere(use: Use, again: Callable[[], EngineRun], engine: Engine) -> None:
+    """In another process of the engine."""
+    asyncio.run(_stoppable(use, engine, again()))
+
+
+async def _stoppable(use: Use, engine: Engine, run: EngineRun) -> Any:
+    run.stop.task = asyncio.current_task()
+    return await use(engine, run)
+
+
+async def train(engine: Engine, run: EngineRun) -> dict[str, Any]:
+    """Returns the summary in the first process, an empty one in the others."""
+    async with opened(engine, run, training=True) as parts:
+        config, recorder = run.config, parts.recorder
+        if not parts.step:
+            await parts.evaluate("before")
+            if recorder is not None:
+                run.folder.write_summary({**parts.facts(), **recorder.summary()})
+        loop = parts.loop()
+        run.stop.armed = True
+        run.progress.stage("train", config.train.steps, "step")
+        run.progress.advance(parts.step)
+        step = await loop.run(parts.step + 1, config.train.steps, parts.resumed.get("pending", ()))
+        ended = loop.stopping.ended or Ended("steps", f"did all {config.train.steps} steps")
+        if ended.by != "steps":
+            run.progress.say(f"training ended: {ended.text}")
+        await parts.evaluate("after", measured=loop.held_out.groups)
+        if recorder is None:
+            return {}
+        recorder.moved = loop.proof.found
+        return {**parts.facts(), **recorder.summary(step, ended)}
+
+
+async def evaluate(engine: Engine, run: EngineRun) -> dict[str, float]:
+    """Returns the results in the first process, with confidence intervals."""
+    async with opened(engine, run, training=False) as parts:
+        return await parts.evaluate("after", intervals=True)
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRun:
+    """A run whose parts are all open, in one process.
+
+    Args:
+        prompts: those that leave room for an answer.
+        resumed: what the checkpoint has of the run, if it is resumed.
+        recorder: in the first process only.
+    """
+
+    engine: Engine
+    run: EngineRun
+    tasks: OpenTasks
+    chat: ChatFormat
+    sampler: Sampler
+    prompts: CheckedPrompts
+    resumed: dict[str, Any]
+    recorder: Recorder | None
+
+    @property
+    def step(self) -> int:
+        """The number of finished steps."""
+        return int(self.resumed.get("step", 0))
+
+    @property
+    def play(self) -> Play:
+        models = {name: task.model(self.sampler) for name, task in self.tasks.by_name.items()}
+        return lambda sample, **how: self.tasks.of(sample).play(sample, models[sample.task], **how)
+
+    @property
+    def evaluator(self) -> Evaluator:
+        engine, run = self.engine, self.run
+        held_out, processes = self.prompts.held_out, engine.processes
+        return Evaluator(self.tasks, self.play, held_out, run.config.seed, run.progress, processes, engine.expect)
+
+    async def evaluate(
+        self, when: str, *, intervals: bool = False, measured: Mapping[str, Sequence[Group]] = {}
+    ) -> dict[str, float]:
+        """Greedy, sampled and, after training, with the task's controls; nothing without held-out samples."""
+        if not self.prompts.held_out:
+            return {}
+        passes = evaluation_passes(self.run, when)
+        title = f"evaluate {when}" if self.prompts.train else "evaluate"
+        return await self.evaluator.evaluate(
+            title, when, passes, self.recorder, chat=self.chat, intervals=intervals, measured=measured
+        )
+
+    def loop(self) -> Loop:
+        engine, run, config = self.engine, self.run, self.run.config
+        train, processes = config.train, engine.processes
+        advantage = run.advantage or rewards_of_turns
+        until = Until(train.until, train.patience, self.tasks.success, config.eval.attempts)
+        loop = Loop(
+            engine,
+            config,
+            GroupComparison(train, advantage, config.rollout.max_tokens, config.seed, processes.rank),
+            Playing(engine, self.play, config, self.prompts.train, run.make_prompts(self.prompts.train)),
+            self.evaluator,
+            PolicyMovedProof(engine, self.sampler),
+            Stopping(train, until, processes, run.stop, run.progress),
+            self.chat.decode,
+            run.folder.checkpoints,
+            self.recorder,
+        )
+        loop.load(self.resumed.get("loop", {}))
+        return loop
+
+    def facts(self) -> dict[str, Any]:
+        """The part of the summary that follows from the configuration and the engine."""
+        return {**run_facts(self.run.config), "workers": self.engine.processes.size, **self.engine.facts}
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A `WholeEngine` that only evaluates: the model behind a client, which is closed after that."""
+
+    client: OpenAIClient
+
+    def prepare(self, config: Any) -> Any:
+        return config
+
+    def train(self, run: EngineRun) -> dict[str, Any]:
+        raise UsageError("A model behind an endpoint cannot be trained. Name a model folder or a hub id.")
+
+    def evaluate(self, run: EngineRun) -> dict[str, Any]:
+        """Returns the flat map of the results, with confidence intervals.
+
+        Raises:
+            BackendError: the endpoint, or a service that the task's tools need, does not answer at the start.
+            DataError: there are no samples.
+        """
+        return asyncio.run(self._evaluate(run))
+
+    async def _evaluate(self, run: EngineRun) -> dict[str, Any]:
+        samples, client = run.tasks.held_out(required=True), self.client
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(client.close)
+            opening = open_tasks(run.tasks, run.progress, RunContext(run.folder.path))
+            tasks = await stack.enter_async_context(opening)
+            tasks.check(samples)
+            run.progress.stage("reach the endpoint")
+            await client.open(tasks.only.manager.specs if len(tasks.by_name) == 1 else ())
+            evaluator = Evaluator(
+                tasks,
+                lambda sample, **how: tasks.of(sample).play(sample, client, **how),
+                samples,
+                run.config.seed,
+                run.progress,
+                counts_samples=True,
+            )
+            recorder = Recorder(run.folder, run.progress, tasks.success)
+            return await evaluator.evaluate("", "after", evaluation_passes(run, "after"), recorder, intervals=True)
+
+
+@asynccontextmanager
+async def opened(engine: Engine, run: EngineRun, *, training: bool) -> AsyncIterator[OpenRun]:
+    """Open a run's parts. What can fail because of the user's input fails here, the cheap checks first."""
+    config = run.config
+    async with AsyncExitStack() as stack:
+        samples = run.tasks.samples("train") if training else []
+        eval_samples = run.tasks.held_out(required=not training)
+        tasks = OpenTasks(run.tasks, str(run.folder.path.resolve()) if config.train.workers > 1 else "")
+        stack.push_async_callback(tasks.close)
+        await tasks.open(run.progress, RunContext(run.folder.path, run.stop.request))
+        tasks.check([*samples, *eval_samples])
+        stack.push_async_callback(engine.close)
+        model, resumed = _open_model(engine, run, training=training)
+        chat = run.make_chat(model.tokenizer, images=model.sees_images)
+        tasks.use_chat(chat)
+        prompts = check_prompts(tasks, samples, eval_samples, model.positions)
+        shown = _beginnings(tasks, [*prompts.train, *prompts.held_out])
+        sampler = await engine.sampler(chat, shown, int(resumed.get("step", 0)))
+        stack.callback(collect_rarely())
+        recorder = None
+        if engine.processes.first:
+            recorder = _recorder(run, tasks, resumed, stack, training=training)
+            recorder.left_out = prompts.left_out
+            for note in prompts.notes:
+                run.progress.say(note)
+        yield OpenRun(engine, run, tasks, chat, sampler, prompts, resumed, recorder)
+
+
+def _open_model(engine: Engine, run: EngineRun, *, training: bool) -> tuple[OpenModel, dict[str, Any]]:
+    """A new run's model, or that of the newest checkpoint that can be read with what the checkpoint has of the run.
+
+    Raises:
+        CheckpointError: none can be read.
+        UsageError: the run is resumed and has done more steps than it should.
+    """
+    config, folder = run.config, run.folder.checkpoints
+
+    def start(checkpoint: Checkpoint | None) -> EngineStart:
+        tiny = None
+        if config.model is None:
+            tiny = TinyModel.of(config, run.tasks.only, run.fingerprints, run.make_chat)
+        return EngineStart(config, run.progress, tiny, checkpoint, training, run.loss)
+
+    if not run.resume:
+        return engine.open(start(None)), {}
+
+    def load(found: Checkpoint) -> tuple[OpenModel, dict[str, Any]]:
+        return engine.open(start(found)), dict(engine.load(found))
+
+    found = [saved(path) for path in checkpoints(folder)]
+    if not found:
+        raise none_yet(folder)
+    checkpoint, (model, resumed) = newest_readable(found, load, run.progress.say)
+    if checkpoint != found[0] and engine.processes.first:
+        replace_link(folder / LATEST, checkpoint.folder.name)
+    if resumed["step"] > config.train.steps:
+        raise UsageError(
+            f"The run has done {resumed['step']} steps, more than train.steps={config.train.steps}. "
+            f"Give more, for example: --steps {2 * resumed['step']}"
+        )
+    return model, resumed
+
+
+def _recorder(
+    run: EngineRun, tasks: OpenTasks, resumed: dict[str, Any], stack: AsyncExitStack, *, training: bool
+) -> Recorder:
+    config = run.config
+    names = config.loggers if training else ()
+    shown = config.model_dump(mode="json")
+    loggers = open_loggers(names, run.folder, shown, resumed.get("step"), run.progress.say)
+    stack.enter_context(closing(loggers))
+    scorers, top = run.tasks.scorers, run.tasks.top_reward
+    return Recorder(
+        run.folder,
+        run.progress,
+        tasks.success,
+        loggers,
+        resumed.get("totals"),
+        scorers.weights,
+        scorers.opinions,
+        top,
+    )
+
+
+def _beginnings(tasks: OpenTasks, samples: Sequence[Sample]) -> list[tuple[int, ...]] | None:
+    """Some prompts of each task and split; None: an agent's prompts are not known before it asks."""
+    kinds: dict[tuple[str, str], list[Sample]] = {}
+    for sample in samples:
+        kinds.setdefault((sample.task, sample.split), []).append(sample)
+    prompts = [tasks.of(sample).prompt_ids(sample) for kind in kinds.values() for sample in kind[:PREFIX_SAMPLES]]
+    known = [ids for ids in prompts if ids is not None]
+    return known if len(known) == len(prompts) else None
