@@ -163,7 +163,7 @@ class Processes:
         return list(items[self.rank :: self.size])
 
     async def run(self, work: Callable[[], T]) -> T:
-        """Call what computes with the weights, while nothing else does."""
+        """Call what needs the weights as they are, while nothing changes them or samples from them."""
         return work()
 
     async def gather(self, item: T) -> list[T]:
@@ -187,8 +187,7 @@ class Engine(ABC):
 
     It knows no task, no schedule and no folder of a run: `rlfactory_core.training` trains with it, records, evaluates,
     saves, resumes and stops. Its methods are called in the order in which they stand here, `load` in a run that is
-    resumed; from `update` on in any order, and within `Processes.run`. An engine may also have the optional attributes
-    of `EngineTraits`.
+    resumed, and `save` within `Processes.run`. An engine may also have the optional attributes of `EngineTraits`.
     """
 
     processes: Processes = ALONE
@@ -243,7 +242,7 @@ class Engine(ABC):
         """These sessions will be sampled, in this order; for ``rollout.deterministic``."""
 
     @abstractmethod
-    def update(self, batches: Sequence[TrainBatch]) -> Mapping[str, float]:
+    async def update(self, batches: Sequence[TrainBatch]) -> Mapping[str, float]:
         """Make a step's update; all processes call it together, also one without a batch.
 
         Returns:
@@ -252,11 +251,11 @@ class Engine(ABC):
         """
 
     @abstractmethod
-    def score(self, sequences: Sequence[TrainSequence]) -> Sequence[Sequence[float]]:
+    async def score(self, sequences: Sequence[TrainSequence]) -> Sequence[Sequence[float]]:
         """The log-probs, at temperature 1, of the tokens that each sequence's loss mask selects."""
 
-    def publish(self, version: int) -> None:  # noqa: B027
-        """The sampler samples from the updated weights from here on, and its tokens have this version."""
+    async def publish(self, version: int) -> None:  # noqa: B027
+        """The sampler samples from the updated weights from here on at the latest, and its tokens have this version."""
 
     @abstractmethod
     def save(self, checkpoint: Checkpoint, run: Mapping[str, Any]) -> None:

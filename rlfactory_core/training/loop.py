@@ -22,7 +22,7 @@ from rlfactory_core.training.playing import GroupInFlight, Playing
 from rlfactory_core.training.proof import PolicyMovedProof
 from rlfactory_core.training.record import Recorder, StepClock, step_metrics
 from rlfactory_core.training.stopping import Stopping
-from rlfactory_core.types import Group, TrainBatch
+from rlfactory_core.types import Group
 
 
 @dataclass(slots=True)
@@ -81,7 +81,8 @@ class Loop:
         batches = self.method.batches(groups, step)
         await self.proof.before(batches)
         clock.update_begins()
-        update = await processes.run(partial(self._update, step, batches))
+        update = await self.engine.update(batches)
+        await self.engine.publish(step)
         clock.update_ends()
         await self.proof.after(step)
         self.held_out = await self.evaluator.between(step, self.config.eval.every, self.stopping.until)
@@ -106,12 +107,6 @@ class Loop:
             await self.stopping.before_replay(step, replays, groups, partial(self._saved_before, step, pending))
             taken = await self.playing.again(taken, step, replays)
         return taken, replays
-
-    def _update(self, step: int, batches: Sequence[TrainBatch]) -> Mapping[str, float]:
-        """In one call, so that no token is sampled in between."""
-        metrics = self.engine.update(batches)
-        self.engine.publish(step)
-        return metrics
 
     async def _everything(self, groups: Sequence[Group], untrained: Sequence[int]) -> tuple[list[Group], list[int]]:
         """The groups of all processes, and their positions that are begun and not trained, in the first."""

@@ -113,7 +113,7 @@ class PolicyMovedProof:
         """The trainer's log-prob of each row's last token."""
         if not self._rows:
             return []
-        return [each[0] for each in await self._engine.processes.run(lambda: self._engine.score(self._rows))]
+        return [each[0] for each in await self._engine.score(self._rows)]
 
     async def _sample(self, rows: Sequence[TrainSequence], when: str) -> list[SampledTokens]:
         """One token after each prefix."""

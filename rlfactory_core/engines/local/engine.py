@@ -164,15 +164,15 @@ class LocalEngine(Engine):
     def expect(self, sessions: Iterable[str]) -> None:
         self._sampler.expect(sessions)
 
-    def update(self, batches: Sequence[TrainBatch]) -> Mapping[str, float]:
+    async def update(self, batches: Sequence[TrainBatch]) -> Mapping[str, float]:
         idle, self._idle_s = self._sampler.idle_s - self._idle_s, self._sampler.idle_s
-        return {**self._learning().update(batches), "sampler_idle_s": idle}
+        version = self._decoder.version + 1
+        # In one call with the last optimizer step, so that no token is sampled in between.
+        changed = partial(self._decoder.weights_changed, version)
+        return {**await self._learning().update(batches, self._compute, changed), "sampler_idle_s": idle}
 
-    def score(self, sequences: Sequence[TrainSequence]) -> Sequence[Sequence[float]]:
-        return self._learning().score(sequences)
-
-    def publish(self, version: int) -> None:
-        self._decoder.weights_changed(version)
+    async def score(self, sequences: Sequence[TrainSequence]) -> Sequence[Sequence[float]]:
+        return await self._compute.run(lambda: self._learning().score(sequences))
 
     def save(self, checkpoint: Checkpoint, run: Mapping[str, Any]) -> None:
         origin = Origin(self._start_folder(), self._stop_token_ids, checkpoint.earlier)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -18,7 +19,7 @@ from rlfactory_core.engines.local.learning.critic import Critic, Discounts, Esti
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model.pack import Packed, pack
 from rlfactory_core.engines.local.model.policy import Policy, token_logprobs
-from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.engines.local.workers import Compute, Workers
 from rlfactory_core.types import TrainBatch, TrainSequence
 
 
@@ -44,26 +45,39 @@ class Learner:
     critic: Critic | None = None  # for the advantage gae
     updates: int = 1  # optimizer steps of a training step
 
-    def update(self, batches: Sequence[TrainBatch]) -> dict[str, float]:
-        """A training step's optimizer steps, as many if this process has fewer batches. Returns its metrics."""
+    async def update(
+        self, batches: Sequence[TrainBatch], compute: Compute, changed: Callable[[], None]
+    ) -> dict[str, float]:
+        """A training step's optimizer steps, as many if this process has fewer batches. Returns its metrics.
+
+        Args:
+            compute: runs them one by one, so that tokens are sampled in between.
+            changed: is called with the last one.
+        """
         started = time.perf_counter()
-        packed = [self.pack(batch) for batch in batches]
+        packed = [await compute.run(partial(self.pack, batch)) for batch in batches]
         context = sum(int(each.flat_ids.numel() + each.prefix.numel()) for part in packed for each in part)
-        old: list[list[Tensor | None]] = [
-            # Of the decoupled objective; the first optimizer step computes them itself.
-            [self.old_logprobs(each) if self.options.truncate is not None and index else None for each in part]
-            for index, part in enumerate(packed)
-        ]
+
+        def old_logprobs(index: int) -> list[Tensor | None]:
+            again = self.options.truncate is not None and index > 0  # the first optimizer step computes them itself
+            return [self.old_logprobs(each) if again else None for each in packed[index]]
+
+        old = [await compute.run(partial(old_logprobs, index)) for index in range(len(packed))]
         estimates: list[list[Estimates]] = []
         if self.critic is not None:
-            packed, estimates = self.critic.estimate(packed)
+            packed, estimates = await compute.run(partial(self.critic.estimate, packed))
         critic_losses: list[float] = []
-        steps = []
-        for index in range(self.updates):
+
+        def optimize(index: int) -> OptimizerStep:
             here, before = (packed[index], old[index]) if index < len(packed) else ([], [])
             if self.critic is not None:
                 critic_losses.append(self.critic.step(here, estimates[index] if index < len(packed) else []))
-            steps.append(self.step(here, before))
+            step = self.step(here, before)
+            if index == self.updates - 1:
+                changed()
+            return step
+
+        steps = [await compute.run(partial(optimize, index)) for index in range(self.updates)]
         took = max(time.perf_counter() - started, 1e-9)
         return {
             **summarise(steps),
