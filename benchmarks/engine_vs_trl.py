@@ -27,8 +27,9 @@ os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_
 
 import torch
 from machine import describe, finish, publish, sized
-from parts import LARGE, TINY, grown, local_run, save, search_task, trainer_of, warm_started
+from parts import LARGE, SEED, TINY, grown, local_run, save, search_task, trainer_of, warm_started
 
+from rlfactory_core.algo.schedule import UniformPrompts
 from rlfactory_core.engines.local.decoding.decoder import Request, SlotDecoder
 from rlfactory_core.engines.local.model.loading import load_pretrained
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
@@ -81,19 +82,20 @@ class Ours:
 
     async def _open(self) -> None:
         self.local = await self._manager.__aenter__()
-        world = self.local.rollouts.samples[0].metadata["world"]
+        world = self.local.prompts.train[0].metadata["world"]
         self.results: list[Any] = []
         self.trainer = trainer_of(self.local, self.results, lambda sample: sample.metadata["world"] == world)
 
     def prompts(self, steps: int) -> list[Sample]:
         """Those of all steps, in order."""
-        rollouts = self.trainer.rollouts
-        return [rollouts.samples[index] for step in range(1, steps + 1) for index in rollouts.prompts.step(step)]
+        samples = self.trainer.playing.samples
+        schedule = UniformPrompts(samples, PROMPTS, SEED)
+        return [samples[index] for step in range(1, steps + 1) for index in schedule.step(step)]
 
     def tool_text(self, sample: Sample) -> str:
         """What the prompt says of the tool."""
-        runtime = self.local.rollouts.runtime
-        text = runtime.chat.decode(runtime.chat.initial_ids(sample.messages, runtime.manager.specs))
+        task = self.local.tasks.only
+        text = task.chat.decode(task.chat.initial_ids(sample.messages, task.manager.specs))
         return text.rsplit("<tools>\n", 1)[1].split("\n</tools>")[0]
 
     def step(self) -> None:

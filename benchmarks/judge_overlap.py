@@ -21,9 +21,9 @@ from rlfactory_judge.scoring.judge import OutcomeJudge
 from rlfactory_judge.service.service import JudgeService
 
 from rlfactory_core.context import ToolContext
-from rlfactory_core.engines.local.local_run import LocalRun
-from rlfactory_core.engines.local.training.trainer import Trainer
 from rlfactory_core.rewards.layer import RewardLayer
+from rlfactory_core.training.loop import Loop
+from rlfactory_core.training.run import OpenRun
 from rlfactory_core.types import Group, Sample, Trajectory
 
 BAR_HIDDEN = 0.90
@@ -76,7 +76,7 @@ def options_of(judge: Judge, local: str) -> dict[str, Any]:
     return {**who, "votes": VOTES, "cache": "memory"}
 
 
-async def warmed_up(local: LocalRun, latency: CutLatency) -> Trainer:
+async def warmed_up(local: OpenRun, latency: CutLatency) -> Loop:
     trainer = trainer_of(local, [], is_two_hop)
     await play_batch(trainer, 100)  # without waiting, of prompts that are not measured
     latency.scale = TOOL_S
@@ -130,7 +130,7 @@ async def overlap(judge: Judge, local: str, model: Path, scratch: Path) -> list[
         ) as judged,
     ):
         bare, ours = await warmed_up(plain, slow), await warmed_up(judged, slow_too)
-        rollouts = Rollouts(judged.rollouts.runtime.rewards)
+        rollouts = Rollouts(judged.tasks.only.rewards)
         for step in range(1, judge.batches + 1):
             without = 0.0 if step % 2 else (await play_batch(bare, step))[1]
             rollouts.ended.clear()

@@ -42,11 +42,11 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 import torch
 from machine import MINIATURE, describe, finish, publish, sized
-from parts import local_run, play_batch, save, trainer_of, warm_started
+from parts import StepResult, local_run, play_batch, save, trainer_of, warm_started
 
 from rlfactory_core.context import ToolContext
-from rlfactory_core.engines.local.training.trainer import StepResult, Trainer
 from rlfactory_core.protocols import Tool
+from rlfactory_core.training.loop import Loop
 from rlfactory_core.types import Sample
 from rlfactory_core.utils.seeds import derive_seed
 
@@ -157,7 +157,7 @@ async def time_schedule(name: str, latency: Latency, batches: int, model: Path, 
     )
 
 
-async def warm_up(trainer: Trainer, latency: Latency) -> None:
+async def warm_up(trainer: Loop, latency: Latency) -> None:
     """One batch without waiting, of prompts that are not measured."""
     scale, latency.scale = latency.scale, 0.0
     await play_batch(trainer, 1000)

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
+import os
 import time
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from machine import MINIATURE
 
-from rlfactory_core.algo.schedule import UniformPrompts
-from rlfactory_core.engines.local.local_run import LocalRun, opened
-from rlfactory_core.engines.local.model.loading import quiet_transformers
-from rlfactory_core.engines.local.tiny.default_model import OwnModel
-from rlfactory_core.engines.local.training.rollouts import Rollouts
-from rlfactory_core.engines.local.training.trainer import Observer, StepResult, Trainer
-from rlfactory_core.engines.local.workers import Compute, Workers
+from rlfactory_core.engines.local.engine import LocalEngine
+from rlfactory_core.engines.local.tiny.building import build
+from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.engines.tiny import TinyModel
 from rlfactory_core.protocols import Tool
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import prepare
 from rlfactory_core.tasks.task import Task
+from rlfactory_core.training import loop
+from rlfactory_core.training.run import OpenRun, opened
 from rlfactory_core.types import Group, Sample
 
 SEED = 0
@@ -57,7 +56,7 @@ def warm_started(*, clean: bool) -> tuple[Any, Any]:
     assert recipe is not None
     if clean and not MINIATURE:  # so that all miniatures share a model
         recipe = replace(recipe, stages=recipe.stages[:1])
-    return OwnModel(recipe, [tool.spec for tool in task.tools], SEED).build(Workers(), NullProgress())
+    return build(TinyModel(recipe, [tool.spec for tool in task.tools], SEED), Workers(), NullProgress())
 
 
 def save(folder: Path, model: Any, tokenizer: Any) -> Path:
@@ -110,7 +109,7 @@ def _heads(weight: torch.Tensor, config: Any) -> torch.Tensor:
 @asynccontextmanager
 async def local_run(
     model: Path, scratch: Path, *, tool: Callable[[Tool], Tool] = lambda tool: tool, **sections: Any
-) -> AsyncIterator[LocalRun]:
+) -> AsyncIterator[OpenRun]:
     """The engine's own parts for the search task in this process, with one thread, on the tiny task's settings.
 
     Args:
@@ -123,36 +122,54 @@ async def local_run(
     run = prepared.at(RunFolder.create("benchmark", scratch / "run"), NullProgress())
     task = run.tasks.only.task
     task.tools = [tool(each) for each in task.tools]
-    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as thread, quiet_transformers():
-        async with opened(run, Compute(Workers(), thread), training=True) as local:
+    alone = {"OMP_NUM_THREADS": "1"}
+    with patch.dict(os.environ, alone), patch.object(loop, "save_checkpoint", lambda *_, **__: None):
+        async with opened(LocalEngine(), run, training=True) as local:
             yield local
 
 
-async def play_batch(trainer: Trainer, step: int) -> tuple[list[Group], float]:
+async def play_batch(trainer: loop.Loop, step: int) -> tuple[list[Group], float]:
     """The groups of a step without an update, and the seconds that they took."""
-    start, size = time.perf_counter(), trainer.config.train.prompts_per_step
-    positions = range((step - 1) * size, step * size)
-    trainer.rollouts.draw(positions)
-    groups = await asyncio.gather(*map(trainer.rollouts.start, positions))
-    return list(groups), time.perf_counter() - start
+    start = time.perf_counter()
+    trainer.playing.plan(step, step, ())
+    trainer.playing.begin(step)
+    groups = [each.group for each in await trainer.playing.take(step)]
+    return groups, time.perf_counter() - start
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """One step of the loop."""
+
+    step: int
+    groups: Sequence[Group]
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Watcher:
+    """Stands in for the recorder of a run."""
+
+    results: list[StepResult]
+    after: Callable[[], None]
+    progress: NullProgress = field(default_factory=NullProgress)
+
+    def step(self, step: int, groups: Sequence[Group], metrics: Mapping[str, float], _texts: Any) -> Sequence[str]:
+        self.results.append(StepResult(step, groups, metrics))
+        self.after()
+        return ()
+
+    def totals_now(self) -> dict[str, float]:
+        return {}
 
 
 def trainer_of(
-    local: LocalRun,
+    local: OpenRun,
     results: list[StepResult],
     chosen: Callable[[Sample], bool],
     after: Callable[[], None] = lambda: None,
-) -> Trainer:
+) -> loop.Loop:
     """The training loop on the chosen samples; its steps' results go to ``results``, then ``after`` is called."""
-
-    def on_step(result: StepResult) -> None:
-        results.append(result)
-        after()
-
-    parts = local.rollouts
-    samples = [sample for sample in parts.samples if chosen(sample)]
-    config = parts.config
-    prompts = UniformPrompts(samples, config.train.prompts_per_step, config.seed)
-    rollouts = Rollouts(config, parts.runtime, parts.sampler, parts.workers, samples, [], prompts)
-    observer = Observer(NullProgress(), on_step, lambda step, pending: None)
-    return replace(local, rollouts=rollouts).trainer(local.learner(), observer)
+    prompts = replace(local.prompts, train=[each for each in local.prompts.train if chosen(each)], held_out=[])
+    watcher: Any = Watcher(results, after)
+    return replace(local, prompts=prompts, recorder=watcher).loop()

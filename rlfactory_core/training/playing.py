@@ -122,7 +122,7 @@ class Playing:
         self, engine: Engine, play: Play, config: EngineSettings, samples: Sequence[Sample], prompts: PromptSampler
     ) -> None:
         self._engine, self._play, self._config = engine, play, config
-        self._samples, self._prompts = samples, prompts
+        self.samples, self._prompts = samples, prompts
         self.index = {sample.id: index for index, sample in enumerate(samples)}
         self._size = config.train.prompts_per_step
         self._drawn: dict[int, int] = {}  # position -> sample, until it is trained
@@ -211,7 +211,7 @@ class Playing:
             name, again = f"{name}/refill-{refill}", (*again, "refill", refill)
         self._engine.expect(f"{name}/{attempt}" for attempt in range(attempts))
         play = self._play(
-            self._samples[drawn],
+            self.samples[drawn],
             attempts=attempts,
             temperature=config.rollout.temperature,
             seed=derive_seed(config.seed, "train", step + 1, *again, index),
