@@ -219,6 +219,7 @@ class ChatFormatFactoryTraits:
 
     matches: Callable[[str], bool] | None = None  # whether a chat template belongs to the family; None: chosen by name
     example: Callable[[], Any] | None = None  # a small tokenizer of the family, for ``rlfactory plugins check``
+    sees_images: bool = False  # for models that see images, and chosen for these only
 
 
 class Sampler(Protocol):

@@ -14,12 +14,18 @@ _GENERAL = "hermes"  # fits any template, so it is tried last
 
 
 def choose_format(
-    formats: Mapping[str, Callable[..., ChatFormat]], tokenizer: Any, *, name: str = "auto", thinking: bool = True
+    formats: Mapping[str, Callable[..., ChatFormat]],
+    tokenizer: Any,
+    *,
+    name: str = "auto",
+    thinking: bool = True,
+    images: bool = False,
 ) -> ChatFormat:
     """Make the format called ``name``, or the first whose ``matches(chat_template)`` is true, the general one last.
 
     Args:
         formats: registered factories, ``factory(tokenizer, thinking) -> ChatFormat``, by name.
+        images: the model sees images, so the format has to be one that shows them.
 
     Raises:
         ChatFormatError: an unknown name, no chat template, or a template that no format knows.
@@ -36,8 +42,13 @@ def choose_format(
             f"The model's tokenizer has no chat template, so no chat format fits it. {remedy(tokenizer)} {known}"
         )
     for key in sorted(formats, key=lambda key: key == _GENERAL):
-        matches = declared(formats[key], ChatFormatFactoryTraits, f"The factory of the chat format '{key}'").matches
-        if matches is not None and matches(template):
+        traits = declared(formats[key], ChatFormatFactoryTraits, f"The factory of the chat format '{key}'")
+        if traits.sees_images == images and traits.matches is not None and traits.matches(template):
             return formats[key](tokenizer, thinking=thinking)
+    if images:
+        raise ChatFormatError(
+            "The model sees images, and no installed chat format shows it any. Install one: python -m pip install "
+            "rlfactory-vision. Or name a text format, such as chat.format=hermes, and images are names."
+        )
     start = " ".join(template.split())[:120]
     raise ChatFormatError(f"No chat format knows the model's chat template, which begins {start!r}. {known}")

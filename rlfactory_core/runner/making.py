@@ -102,12 +102,12 @@ def make_chat(config: ChatConfig, registry: Registry) -> MakeChat:
         registry.find(config.format, "chat_format")
 
     def make(tokenizer: Any, *, images: bool = False) -> ChatFormat:
-        name = "vision" if images and config.format == "auto" else config.format  # of the package rlfactory-vision
+        name = config.format
         if name != "auto":
             formats = {name: registry.find(name, "chat_format").factory}
         else:
             formats = {item.name: item.factory for item in registry.registered("chat_format")}
-        return choose_format(formats, tokenizer, name=name, thinking=config.thinking)
+        return choose_format(formats, tokenizer, name=name, thinking=config.thinking, images=images)
 
     return make
 

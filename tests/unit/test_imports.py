@@ -22,7 +22,6 @@ PRIVATE_LEFT = {
     "rlfactory_judge": 2,
     "rlfactory_mcp": 15,
     "rlfactory_verl": 110,
-    "rlfactory_vision": 9,
 }
 PINNED_LEFT = {
     "rlfactory-agents",
@@ -32,11 +31,9 @@ PINNED_LEFT = {
     "rlfactory-mcp",
     "rlfactory-ui",
     "rlfactory-verl",
-    "rlfactory-vision",
 }
 DEVKIT_LEFT = {"rlfactory-agents", "rlfactory-environments", "rlfactory-ui"}
 CIRCLES_LEFT = {
-    frozenset(("rlfactory_core.images", "rlfactory_vision.images")),
     frozenset(("rlfactory_mcp.sharing.daemon", "rlfactory_mcp.sharing.rendezvous")),
 }
 

@@ -17,7 +17,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from rlfactory_core.errors import MissingExtraError, ToolError, ToolFailedError
-from rlfactory_core.images import image_text
+from rlfactory_core.images import Image
 from rlfactory_core.utils.text import to_text
 from rlfactory_mcp import compat
 from rlfactory_mcp.compat import RpcError
@@ -199,7 +199,7 @@ def _block(block: Any) -> str:
 def _image(block: Mapping[str, Any]) -> str:
     """Its name, or a note if it cannot be read."""
     try:
-        return image_text(b64decode(block["data"]))
+        return str(Image.of(b64decode(block["data"])))
     except (ValueError, MissingExtraError) as error:  # `DataError` is a ValueError, as that of the base64
         _log.warning("an MCP server's image is not shown: %s", error)
         return f"[image, {block['mimeType']}, {_size(block['data'])}: not shown]"

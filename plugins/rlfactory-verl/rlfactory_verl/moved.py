@@ -12,7 +12,7 @@ from transfer_queue import KVBatchMeta
 from verl.workers.utils.padding import response_from_nested
 
 from rlfactory_core.errors import TrainingError
-from rlfactory_core.images import pictures
+from rlfactory_core.images import picture
 from rlfactory_core.training.proof import Moved, difference
 from rlfactory_verl.anchor import OLD
 from rlfactory_verl.replay import extra_fields
@@ -112,7 +112,7 @@ async def prompt_logprobs(client: Any, rows: Sequence[ScoredRow]) -> list[float]
                 request_id=f"policy-moved-{number}",
                 prompt_ids=row.ids,
                 sampling_params=dict(asked),
-                **({"image_data": pictures(row.images)} if row.images else {}),
+                **({"image_data": [picture(name) for name in row.images]} if row.images else {}),
             )
             for number, row in enumerate(rows)
         )

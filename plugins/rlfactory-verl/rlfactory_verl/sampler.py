@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlfactory_core.errors import BackendError
-from rlfactory_core.images import pictures
+from rlfactory_core.images import picture
 from rlfactory_core.types import SampledTokens, SamplingParams
 
 
@@ -32,7 +32,7 @@ class ServerSampler:
             BackendError: no answer within the deadline, or the server failed.
             ModelError: an image is gone from the cache.
         """
-        shown = {"image_data": pictures(params.images)} if params.images else {}
+        shown = {"image_data": [picture(name) for name in params.images]} if params.images else {}
         asked = {
             "max_tokens": params.max_tokens,
             "temperature": params.temperature,

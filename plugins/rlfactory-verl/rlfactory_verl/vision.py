@@ -10,7 +10,7 @@ from typing import Any
 from rlfactory_core.chat import ChatConfig
 from rlfactory_core.engines.base import MakeChat
 from rlfactory_core.errors import ModelError
-from rlfactory_core.images import pictures, sees_images
+from rlfactory_core.images import picture, sees_images
 
 ANY_TEXT = "."
 
@@ -63,5 +63,5 @@ def multi_modal(images: Sequence[str]) -> dict[str, Any]:
     verl calls the processor once more on each row's text, of which it keeps only what belongs to the images. The text
     is replaced, for one from a tool that spells the token of an image would count as an image.
     """
-    data = {"images": pictures(images)} if images else {}
+    data = {"images": [picture(name) for name in images]} if images else {}
     return {"multi_modal_data": data, "mm_processor_kwargs": {"text": [ANY_TEXT]}}

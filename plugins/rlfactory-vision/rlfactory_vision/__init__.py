@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from rlfactory_vision.images import MAX_BYTES, MAX_IMAGES, MAX_PIXELS, Image
+from rlfactory_core.images import MAX_BYTES, MAX_IMAGES, MAX_PIXELS, Image
 
 __all__ = ["MAX_BYTES", "MAX_IMAGES", "MAX_PIXELS", "Image"]

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 from rlfactory_core.chat import HermesFormat, Qwen3CoderFormat, Qwen3Format, Qwen25Format, TemplateFormat, choose_format
 from rlfactory_core.errors import ChatFormatError
+from rlfactory_core.images import Image, parts
 from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.types import Message, ToolCall
-from rlfactory_vision.images import Image, parts
 from rlfactory_vision.processor import PAD, QwenVision, processed_ids
 
 if TYPE_CHECKING:
@@ -105,6 +105,11 @@ def vision_format(tokenizer: PreTrainedTokenizerFast, thinking: bool = True) -> 
     """
     formats = {"qwen3-coder": _Qwen3Coder, "qwen2.5": _Qwen25, "qwen3": _Qwen3, "hermes": _Hermes}
     return choose_format(formats, tokenizer, thinking=thinking)
+
+
+# See `protocols.ChatFormatFactoryTraits`.
+vision_format.sees_images = True  # type: ignore[attr-defined]
+vision_format.matches = lambda _: True  # type: ignore[attr-defined]
 
 
 def _conversation() -> tuple[Message, Message, Message]:

@@ -10,5 +10,4 @@ RLFACTORY_API = ">=1,<2"
 
 @hookimpl
 def rlfactory_chat_formats(register: Register) -> None:
-    # By name only: the embedded engine names it for a model that sees images.
     register("vision", Lazy("rlfactory_vision.chat:vision_format"))

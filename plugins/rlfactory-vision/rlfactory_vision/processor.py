@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from rlfactory_core.errors import ChatFormatError, ModelError
+from rlfactory_core.images import Image, images_in, picture
 from rlfactory_core.types import Message
-from rlfactory_vision.images import Image, images_in, picture
 
 START, PAD, END = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"  # of the Qwen family
 _KEPT = 32  # images whose tensors are kept, because each turn and each update needs them again

@@ -14,11 +14,10 @@ import PIL.Image
 import pytest
 from rlfactory_environments.openenv.results import read_mcp_result
 from rlfactory_mcp.calls import render
-from rlfactory_vision.images import MAX_BYTES, MAX_IMAGES, Image, images_in
 
 from rlfactory_core import FaultKind, Sample, ToolContext, tool
 from rlfactory_core.errors import DataError
-from rlfactory_core.images import content_text
+from rlfactory_core.images import MAX_BYTES, MAX_IMAGES, Image, content_text, images_in
 from rlfactory_core.reporting import folder as run_folder
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.trajectories import StoredTrajectory, TurnText

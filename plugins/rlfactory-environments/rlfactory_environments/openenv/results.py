@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.errors import MissingExtraError
-from rlfactory_core.images import image_text
+from rlfactory_core.images import Image
 from rlfactory_core.types import FaultKind
 
 _FAULTS = {
@@ -54,7 +54,7 @@ def read_mcp_result(result: Any) -> ToolAnswer:
 def _part(content: Mapping[str, Any]) -> str:
     if content.get("type") == "image":
         with suppress(ValueError, MissingExtraError):  # `DataError` is a ValueError, as that of the base64
-            return image_text(b64decode(str(content.get("data"))))
+            return str(Image.of(b64decode(str(content.get("data")))))
     return str(content["text"]) if "text" in content else f"[{content.get('type', 'content')} left out]"
 
 
