@@ -77,3 +77,30 @@ def read_form(schema: Mapping[str, Any], field: str | None = None) -> ActionForm
 def _help(name: str, rule: Any) -> str:
     described = str(rule.get("description") or "").strip() if isinstance(rule, Mapping) else ""
     return f"Your whole reply is the action's `{name}`" + (f": {described}" if described else ".")
+
+
+def example(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Any:
+    """A value that fits a schema, for checks that play without a solution: what is required, as simple as possible.
+
+    Args:
+        root: the schema in which it stands.
+    """
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        found = {**root.get("definitions", {}), **root.get("$defs", {})}.get(name)
+        return example(found, root) if isinstance(found, Mapping) else None
+    for value in (schema.get("const"), schema.get("default"), *schema.get("enum", ())[:1]):
+        if value is not None:
+            return value
+    for choices in (schema.get("anyOf"), schema.get("oneOf"), schema.get("allOf")):
+        if choices:
+            return example(choices[0], root)
+    kind = schema.get("type", "object" if "properties" in schema else "string")
+    if kind == "object":
+        return {name: example(schema["properties"][name], root) for name in schema.get("required", ())}
+    if kind == "array":
+        return [example(schema.get("items", {}), root) for _ in range(schema.get("minItems", 1))]
+    if kind in ("integer", "number"):
+        least = schema.get("minimum", schema.get("exclusiveMinimum", 0) + ("exclusiveMinimum" in schema))
+        return max(least, min(1, schema.get("maximum", 1)))
+    return {"boolean": False, "null": None}.get(kind, "example".ljust(int(schema.get("minLength", 0)), "e"))

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
-from rlfactory_devkit.examples import example_arguments
 
 from rlfactory_core import Message, Sample, Section, Task, ToolContext
 from rlfactory_core.errors import UsageError
@@ -17,7 +16,7 @@ from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.tiny import call
 from rlfactory_core.types import ToolSpec
 from rlfactory_environments.episodes import ENV_REWARDS, seed_samples
-from rlfactory_environments.openenv.actions import read_form
+from rlfactory_environments.openenv.actions import example, read_form
 from rlfactory_environments.openenv.description import ServerDescription, describe
 from rlfactory_environments.openenv.env import EpisodeForm, OpenEnvEnv
 from rlfactory_environments.openenv.servers import Servers, Waiting
@@ -149,7 +148,7 @@ class OpenEnvTask(Task):
         plays_on = self._form.actions.act is not None or messages[-1].role == "user"
         if self._form.actions.field is None and self._offered and plays_on:
             first = self._offered[0]
-            return Message("assistant", "", tool_calls=(call(first.name, **example_arguments(first)),))
+            return Message("assistant", "", tool_calls=(call(first.name, **example(first.parameters, first.parameters)),))
         return Message("assistant", "example")
 
     def demonstrate(self, sample: Sample, messages: Sequence[Message]) -> Message:
