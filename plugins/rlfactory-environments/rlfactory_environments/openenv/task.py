@@ -148,7 +148,9 @@ class OpenEnvTask(Task):
         plays_on = self._form.actions.act is not None or messages[-1].role == "user"
         if self._form.actions.field is None and self._offered and plays_on:
             first = self._offered[0]
-            return Message("assistant", "", tool_calls=(call(first.name, **example(first.parameters, first.parameters)),))
+            return Message(
+                "assistant", "", tool_calls=(call(first.name, **example(first.parameters, first.parameters)),)
+            )
         return Message("assistant", "example")
 
     def demonstrate(self, sample: Sample, messages: Sequence[Message]) -> Message:
