@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
-from configs import made_config
 from openenv_server import Kind, openenv_server
-from rlfactory_devkit import ScriptedSampler, TaskBench, constant, oracle, script
-from rlfactory_devkit.tokenizers import tiny_tokenizer
-from rlfactory_verl.rollout_request import Position, RolloutRequest
-from rlfactory_verl.run_payload import Payload
-from rlfactory_verl.worker_runtime import WorkerRuntime
+from rlfactory_devkit import TaskBench, constant, oracle, script
 
-from rlfactory_core import Message, Sample
+from rlfactory_core import Message
 from rlfactory_core.errors import UsageError
-from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import EnvStart
 from rlfactory_core.types import FaultKind, StopReason, ToolCall, Trajectory
 
@@ -180,26 +172,3 @@ def test_a_solver_of_the_user_is_a_solution(tmp_path: Path) -> None:
     with openenv_server() as server, bench(server.url, f"task.solver={file}:right") as opened:
         (played,) = opened.play(oracle(opened.task), opened.rows("train")[:1])
         assert (opened.task.has_solution, played.reward) == (True, 1.0)
-
-
-@pytest.mark.slow
-def test_a_worker_of_verls_plays_episodes_with_the_environments_rewards(tmp_path: Path) -> None:
-    pytest.importorskip("transformers")
-    registry = Registry()
-    registry.load("openenv")
-    samples = [Sample(f"s{seed}", "Guess", metadata={"seed": seed}) for seed in (1, 11, 21)]  # the digit is 1
-
-    async def play(url: str) -> list[Trajectory]:
-        config = made_config({"plugin": "openenv", "engine": "verl", "task": {"url": url}})
-        worker = WorkerRuntime(Payload.make(config, registry.fingerprints(), tmp_path), tiny_tokenizer("qwen3"))
-        sampler: Any = ScriptedSampler(["0", "1"], worker.chat)
-        work = [RolloutRequest(each, 1, Position("train", 1, n), 1.0) for n, each in enumerate(samples)]
-        found = await asyncio.gather(*(worker.play(each.dumps(), 0, sampler) for each in work))
-        await worker.resources.close()
-        return [trajectory for _, trajectory in found]
-
-    with openenv_server(most=1) as server:
-        played = asyncio.run(play(server.url))
-        assert server.counts.open_now == 0
-    assert [each.faults for each in played] == [()] * 3
-    assert [[turn.reward for turn in each.turns] for each in played] == [[0.0, 1.0]] * 3
