@@ -62,6 +62,12 @@ class Hookspecs:
         """``factory() -> Engine``; optional attributes: `engines.EngineFactoryTraits` and `engines.EngineTraits`."""
 
     @hookspec
+    def rlfactory_agent_players(self, register: Register) -> None:
+        """``factory(agent, config: AgentConfig) -> AgentPlayer``, under the name ``agents``: plays the attempts of a
+        task with a loop of its own. ``agent`` is the task's method, and ``config`` may name a program instead. The
+        types are in `rlfactory_core.gateway`."""
+
+    @hookspec
     def rlfactory_advantages(self, register: Register) -> None:
         """Takes an `algo.advantages.Advantage` instead of a factory: ``advantage(trajectories, credit)`` gives each
         attempt of a group one number for each turn. For ``train.advantage``, with the embedded engine."""

@@ -1,9 +1,9 @@
-"""Agents of the user's own: the address of the model that they get, and what they return.
+"""What an agent of the user's own gets and gives back, and what plays its attempts.
 
 The plugin rlfactory-agents has the server and plays the attempts.
 """
 
-from rlfactory_core.gateway.agent import MODEL, Agent, AgentError, AgentResult, Endpoint
+from rlfactory_core.gateway.agent import MODEL, Agent, AgentError, AgentPlayer, AgentResult, Endpoint
 from rlfactory_core.gateway.settings import AgentConfig
 
-__all__ = ["MODEL", "Agent", "AgentConfig", "AgentError", "AgentResult", "Endpoint"]
+__all__ = ["MODEL", "Agent", "AgentConfig", "AgentError", "AgentPlayer", "AgentResult", "Endpoint"]

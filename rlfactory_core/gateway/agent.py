@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any
+from typing import Any, Protocol
 
-from rlfactory_core.types import Sample
+from rlfactory_core.protocols import Model
+from rlfactory_core.rollout import Episode
+from rlfactory_core.types import Sample, Trajectory
 from rlfactory_core.utils.text import to_text
 
 MODEL = "policy"  # the served model's name
@@ -52,6 +54,19 @@ Agent = Callable[[Sample, Endpoint], Awaitable[Any]]
 """Plays one attempt: asks the model at the endpoint, and returns what `AgentResult.of` reads."""
 
 _KEYS = {"answer", "reward", "metadata"}
+
+
+class AgentPlayer(Protocol):
+    """Plays attempts with one agent."""
+
+    async def open(self) -> None:
+        """Start the gateway."""
+
+    async def close(self) -> None:
+        """End what is left of the agents, and the gateway; it may be called before `open`, and repeatedly."""
+
+    async def play(self, episode: Episode, model: Model) -> Trajectory:
+        """One attempt, not scored."""
 
 
 class AgentError(Exception):

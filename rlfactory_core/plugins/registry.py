@@ -29,7 +29,10 @@ from rlfactory_core.plugins.loading import (
 from rlfactory_core.settings import EngineSection, RunSections, Section, validate_section
 from rlfactory_core.version import __version__
 
-INSTALLED_WITH = {("verl", "engine"): "'rlfactory-core[verl]'"}
+INSTALLED_WITH = {
+    ("verl", "engine"): "'rlfactory-core[verl]'",
+    ("agents", "agent_player"): "'rlfactory-core[agents]'",
+}
 """Names that the documents use as a part of rlfactory, and what to install for them."""
 
 BUILTIN = PluginEntry("builtin", "rlfactory-core", __version__, "rlfactory_core.builtin", "What the core itself gives")

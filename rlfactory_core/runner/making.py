@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from inspect import isfunction
 from typing import Any
 
@@ -20,7 +21,6 @@ from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.rewards.scorers import ENV_REWARD
 from rlfactory_core.rewards.settings import RewardConfig
 from rlfactory_core.rewards.trl import reward_of
-from rlfactory_core.tasks.agents import agents_plugin
 from rlfactory_core.tasks.scorers import Scorers
 from rlfactory_core.tasks.setup import SUCCESS, Tasks, TaskSetup, raised_at, shared_success
 from rlfactory_core.tasks.task import Task
@@ -71,7 +71,7 @@ def _setup(config: RunConfig, registry: Registry, task: Task, scorers: Scorers) 
         make_manager=registry.find(config.tools.manager, "tool_manager").factory,
     )
     if setup.has_agent:
-        registry.load(agents_plugin())
+        setup = replace(setup, make_player=registry.find("agents", "agent_player").factory)
     if config.tools.mcp is not None:
         registry.load(mcp_plugin())
         check_servers(config.tools.mcp)

@@ -16,7 +16,6 @@ from rlfactory_core.rewards.layer import GroupScoring
 from rlfactory_core.rollout import Episode, RepeatingModel, RolloutLimits, TokenModel, rollout
 from rlfactory_core.rollout.history import History
 from rlfactory_core.rollout.transcript import prompt_ids
-from rlfactory_core.tasks.agents import make_agents
 from rlfactory_core.tasks.scorers import ServedModel, refuse_pools
 from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.tasks.task import Task
@@ -40,7 +39,7 @@ class TaskRuntime:
         self.scorers: Mapping[str, tuple[Any, float]] = setup.scorers.weighted
         self.rewards, self.success = setup.scorers.layer, setup.scorers.success
         self.limits = RolloutLimits.of(setup.rollout)
-        self.agents = make_agents(setup)
+        self.agents = setup.player()
         self._tools = OpenTools(group)
         self._added: Sequence[Tool] = ()  # the tools of the configuration's own sources
         self._managers: dict[str, ToolManager] = {}

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import DataError, PluginError
-from rlfactory_core.gateway.settings import AgentConfig
+from rlfactory_core.gateway import AgentConfig, AgentPlayer
 from rlfactory_core.protocols import Env, PoolRequest, ToolManager
 from rlfactory_core.rewards.scorers import ENV_REWARD
 from rlfactory_core.rollout.settings import RolloutConfig
@@ -41,6 +41,7 @@ class TaskSetup:
         env: the name of the environment, if the configuration names one.
         make_env: makes it; None: the task's own.
         make_manager: makes the tool manager.
+        make_player: makes what plays the agent of a task that has one, see the hook ``rlfactory_agent_players``.
     """
 
     task: Task
@@ -53,11 +54,24 @@ class TaskSetup:
     env: str = ""
     make_env: MakeEnv | None = None
     make_manager: Callable[..., ToolManager] = DefaultToolManager
+    make_player: Callable[[Any, AgentConfig], AgentPlayer] | None = None
 
     @property
     def has_agent(self) -> bool:
         """Whether an agent of the user's own plays, and not an environment."""
         return bool(self.agent.command) or type(self.task).agent is not Task.agent
+
+    def player(self) -> AgentPlayer | None:
+        """What plays the task's agent; None: there is no agent.
+
+        Raises:
+            ConfigError: the agent's command cannot be used.
+        """
+        if not self.has_agent:
+            return None
+        if self.make_player is None:
+            raise PluginError("The task has an agent, and nothing here plays agents.")
+        return self.make_player(self.task.agent, self.agent)
 
     @property
     def reward_bounds(self) -> tuple[float, float]:

@@ -17,7 +17,6 @@ from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.rollout import Episode, RolloutLimits, rollout
 from rlfactory_core.rollout.settings import RolloutConfig
 from rlfactory_core.settings import merge, validate_section
-from rlfactory_core.tasks.agents import make_agents
 from rlfactory_core.tasks.setup import TaskSetup, own_samples, raised_at
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import Demonstration, calls_text
@@ -150,7 +149,7 @@ async def _stage(setup: TaskSetup) -> AsyncIterator[tuple[Task, Show]]:
     like = setup.task
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
     task.progress, task.run = like.progress, like.run
-    tools, agents, made = OpenTools(), make_agents(replace(setup, task=task)), setup.make_env or task.make_env
+    tools, agents, made = OpenTools(), replace(setup, task=task).player(), setup.make_env or task.make_env
     mcp = setup.tools.mcp
     config = validate_section(RolloutConfig, tiny_defaults(task).get("rollout", {}), prefix="rollout")
     async with AsyncExitStack() as opened:

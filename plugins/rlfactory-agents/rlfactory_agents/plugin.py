@@ -1,7 +1,4 @@
-"""What rlfactory finds under the entry point ``agents``; nothing heavy is imported here.
-
-The core itself imports `player`, for a task with an agent.
-"""
+"""What rlfactory finds under the entry point ``agents``; nothing heavy is imported here."""
 
 from __future__ import annotations
 
@@ -9,6 +6,11 @@ from rlfactory_core import Lazy, hookimpl
 from rlfactory_core.hookspecs import Register
 
 RLFACTORY_API = ">=1,<2"
+
+
+@hookimpl
+def rlfactory_agent_players(register: Register) -> None:
+    register("agents", Lazy("rlfactory_agents.player:Player"))
 
 
 @hookimpl
