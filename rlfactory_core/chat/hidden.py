@@ -50,11 +50,11 @@ class _Marks:
         keyword = name in _KEYWORDS and isinstance(schema, Mapping)
         return {**schema, "description": self.text(name)} if keyword else schema
 
-    def schema(self, given: Any) -> Any:
+    def schema(self, raw: Any) -> Any:
         """The schema with all names and values marked."""
-        if not isinstance(given, Mapping):
-            return given
-        found = {key: value for key, value in given.items() if key not in ("default", "examples", "title")}
+        if not isinstance(raw, Mapping):
+            return raw
+        found = {key: value for key, value in raw.items() if key not in ("default", "examples", "title")}
         names: dict[str, str] = {}
         for key, value in found.items():
             if key == "properties" and isinstance(value, Mapping):
@@ -86,10 +86,13 @@ def hidden_arguments(tools: Sequence[ToolSpec], render: Callable[[Sequence[ToolS
     found: list[str] = []
     for tool, copy in zip(tools, marked, strict=True) if lost else ():
         whole = inlined(copy.parameters)
-        shown = whole.get("properties") or {}
+        properties = whole.get("properties") or {}
         beside = {tool.name: {key: value for key, value in whole.items() if key != "properties"}}  # such as `oneOf`
         names = [f"{tool.name}.{name}" for name in inlined(tool.parameters).get("properties") or {}]
-        for name, part in [*zip(names, ({mark: shown[mark]} for mark in shown), strict=False), *beside.items()]:
+        for name, part in [
+            *zip(names, ({mark: properties[mark]} for mark in properties), strict=False),
+            *beside.items(),
+        ]:
             written = json.dumps(part)
             parts = [meaning for each, meaning in lost.items() if each in written]
             if parts:

@@ -60,12 +60,12 @@ def prove_append_equals_render(
     Raises:
         ChatFormatError: the message shows the first differing token and the text around it.
     """
-    given = conversations is not None
-    for messages in conversations if conversations is not None else _conversations(chat):
-        offered = tools if given else _TOOLS
-        text = appended(chat, messages, offered)
+    if conversations is None:
+        conversations, tools = _conversations(chat), _TOOLS
+    for messages in conversations:
+        text = appended(chat, messages, tools)
         _compare(chat, text.ids, chat.encode(text.text), "the tokenizer's ids of the same text")
-        prove_text(chat, messages, offered)
+        prove_text(chat, messages, tools)
     _prove_calls_are_read(chat)
     _prove_contents_are_plain(chat)
 

@@ -155,7 +155,7 @@ class ChatTemplate:
         one, two = (_calling(["probe_first", "probe_second"][:count], arguments) for count in (1, 2))
         calls = int(self._writes([asked, one], "probe_first"))
         calls += calls and int(self._writes([asked, two], "probe_second"))
-        said: Entry = one if calls else {"role": "assistant", "content": "?"}
+        turn: Entry = one if calls else {"role": "assistant", "content": "?"}
         tool, schema = (
             ToolSpec("probe_tool", "?", parameters).function_schema for parameters in (_NO_ARGUMENTS, _SCHEMA)
         )
@@ -167,8 +167,8 @@ class ChatTemplate:
             tools=self._writes([asked], "probe_tool", [tool]),
             schemas=self._writes([asked], _IN_SCHEMA, [schema]),
             calls=calls,
-            beside=self._writes([asked, {**one, "content": "probe_said"}], "probe_said"),
-            results=self._writes([asked, said, result], "probe_result"),
+            beside=self._writes([asked, {**one, "content": "probe_beside"}], "probe_beside"),
+            results=self._writes([asked, turn, result], "probe_result"),
             mapping_arguments=mapping,
         )
 

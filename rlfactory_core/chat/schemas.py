@@ -40,7 +40,7 @@ def _without_references(root: Schema, simple: bool) -> dict[str, Any]:
     inliner = _Inliner(root, simple)
     try:
         found: dict[str, Any] = inliner.part(root, ())
-    except (TypeError, AttributeError, RecursionError):  # an agent offers what is no JSON schema: shown as it is
+    except (TypeError, AttributeError, RecursionError):  # what an agent offers need not be a JSON schema
         return dict(root)
     if not inliner.kept:
         for key in _DEFINITIONS:
@@ -50,7 +50,7 @@ def _without_references(root: Schema, simple: bool) -> dict[str, Any]:
 
 
 def argument_types(root: Schema, argument: str) -> set[str]:
-    """The JSON types of an argument's values, in which ``number`` is also for integers; empty: all, or not said."""
+    """The JSON types of an argument's values, in which ``number`` includes integers; empty: all, or none is named."""
     holder = _followed(root, root)
     properties = holder.get("properties") if isinstance(holder, Mapping) else None
     return _types(properties.get(argument), root, ()) if isinstance(properties, Mapping) else set()
@@ -95,8 +95,8 @@ def _types(schema: object, root: Schema, within: tuple[str, ...]) -> set[str]:
         return set()
     allowed: list[set[str]] = []
     if "type" in schema:
-        given = schema["type"]
-        names = [given] if isinstance(given, str) else given if isinstance(given, list) else []
+        raw = schema["type"]
+        names = [raw] if isinstance(raw, str) else raw if isinstance(raw, list) else []
         allowed.append({_number(JSON_TYPES.get(name, name)) for name in names if isinstance(name, str)})
     if isinstance(schema.get("enum"), list):
         allowed.append({kind(value) for value in schema["enum"]})
@@ -126,21 +126,21 @@ class _Inliner:
     parts: int = 0
     kept: bool = False  # whether a reference stays
 
-    def part(self, given: Any, within: tuple[str, ...]) -> Any:
+    def part(self, raw: Any, within: tuple[str, ...]) -> Any:
         """A part of the schema, inlined.
 
         Args:
             within: the references that it is reached through.
         """
-        if not isinstance(given, Mapping):
-            return given
+        if not isinstance(raw, Mapping):
+            return raw
         self.parts += 1
-        target = _target(given.get("$ref"), self.root)
+        target = _target(raw.get("$ref"), self.root)
         if target is None:
-            self.kept = self.kept or "$ref" in given
-            return self._finished(self._children(given, within))
-        reference = str(given["$ref"])
-        rest = self._children({key: value for key, value in given.items() if key != "$ref"}, within)
+            self.kept = self.kept or "$ref" in raw
+            return self._finished(self._children(raw, within))
+        reference = str(raw["$ref"])
+        rest = self._children({key: value for key, value in raw.items() if key != "$ref"}, within)
         if reference in within or self.parts > _MOST_PARTS:
             name = reference.rpartition("/")[2] or "value"
             again = {"type": target.get("type", "object"), "description": f"{name}, as above"}
@@ -151,9 +151,9 @@ class _Inliner:
     def _finished(self, found: dict[str, Any]) -> dict[str, Any]:
         return _simple(found) if self.simple else found
 
-    def _children(self, given: Schema, within: tuple[str, ...]) -> dict[str, Any]:
+    def _children(self, raw: Schema, within: tuple[str, ...]) -> dict[str, Any]:
         found: dict[str, Any] = {}
-        parts = _choice(_choice(dict(given), "anyOf"), "oneOf") if self.simple else given
+        parts = _choice(_choice(dict(raw), "anyOf"), "oneOf") if self.simple else raw
         for key, value in parts.items():
             if key in BY_NAME and key not in _DEFINITIONS and isinstance(value, Mapping):
                 found[key] = {name: self.part(item, within) for name, item in value.items()}
@@ -202,7 +202,7 @@ def _simple(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _values(option: Schema) -> list[Any] | None:
-    """The values that an alternative chooses from, if it says nothing else."""
+    """The values that an alternative chooses from, if it has no other rule."""
     if not option.keys() <= _NOTES | {"type", "enum", "const"}:
         return None
     return [option["const"]] if "const" in option else [None] if option.get("type") == "null" else option.get("enum")
@@ -216,15 +216,15 @@ def _all_of(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _choice(found: dict[str, Any], word: str) -> dict[str, Any]:
-    """Alternatives of which each has its values, as one choice; what is said of a value goes into the description."""
+    """Alternatives of which each has its values, as one choice; the notes on a value go into the description."""
     options = found.get(word)
     if not isinstance(options, list) or not all(isinstance(option, Mapping) and _values(option) for option in options):
         return found
     noted = (option for option in options if "const" in option and option.get("description"))
-    told = [f"{option['const']}: {option['description']}" for option in noted]
+    notes = [f"{option['const']}: {option['description']}" for option in noted]
     rest = {key: value for key, value in found.items() if key != word}
-    if told:
-        rest["description"] = _sentence(rest, "; ".join(told))
+    if notes:
+        rest["description"] = _sentence(rest, "; ".join(notes))
     return {**rest, "enum": [value for option in options for value in _values(option) or ()]}
 
 
@@ -249,13 +249,13 @@ def _alternatives(found: dict[str, Any], word: str, options: Sequence[Schema]) -
 
 
 def _each_type(options: Iterable[Schema]) -> Iterable[str]:
-    """The types of all options; nothing if one does not say."""
+    """The types of all options; nothing if one names none."""
     found: list[str] = []
     for option in options:
-        given = option.get("type")
-        if not given:
+        raw = option.get("type")
+        if not raw:
             return ()
-        found += [given] if isinstance(given, str) else given
+        found += [raw] if isinstance(raw, str) else raw
     return found
 
 

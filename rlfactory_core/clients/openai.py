@@ -51,7 +51,7 @@ class OpenAIClient(ServerModel):
 
     Args:
         base_url: such as ``http://127.0.0.1:8000/v1``; ``/v1`` is added to an address without a path. A user and a
-            password in it are sent, and shown nowhere.
+            password in it are sent, but stand in no message.
         model: the served model's id; None: the server has to serve exactly one.
         api_key: sent as a bearer token; by default the value of ``RLFACTORY_API_KEY``, or of ``OPENAI_API_KEY`` if the
             server is OpenAI's, or none.
@@ -80,7 +80,7 @@ class OpenAIClient(ServerModel):
         self._client: httpx.AsyncClient | None = None
         self._reasoning_key: str | None = None
         self._max_tokens_key = "max_tokens"
-        self._listed: dict[str, Mapping[str, Any]] = {}  # what the server says of each of its models
+        self._listed: dict[str, Mapping[str, Any]] = {}  # the server's entry for each of its models
         self.sampled_tokens = 0  # in all, as the server counts
 
     @property
@@ -92,7 +92,7 @@ class OpenAIClient(ServerModel):
 
     @property
     def description(self) -> Mapping[str, Any]:
-        """What the server says of the model at ``/models`` and does not change by itself; empty if it lists nothing."""
+        """The server's entry for the model at ``/models``, without what changes at a start; empty: it has none."""
         return {key: value for key, value in self._listed.get(self.model, {}).items() if key not in _OF_A_START}
 
     async def open(self, tools: Sequence[ToolSpec] = (), *, probe: bool = True) -> None:
@@ -278,14 +278,14 @@ def _address(base_url: str) -> str:
     import httpx
 
     _, at, rest = base_url.rpartition("@")  # what is no address may have its password anywhere before the @
-    shown = f"…@{rest}" if at else rest
+    address = f"…@{rest}" if at else rest
     try:
         url = httpx.URL(base_url)
     except httpx.InvalidURL as error:
         reason = "" if at else f" ({error})"
-        raise UsageError(f"'{shown}' is not an address{reason}. Expected http://HOST:PORT/v1.") from None
+        raise UsageError(f"'{address}' is not an address{reason}. Expected http://HOST:PORT/v1.") from None
     if url.scheme not in ("http", "https") or not url.host:
-        raise UsageError(f"'{shown}' is not an http address. Expected http://HOST:PORT/v1.")
+        raise UsageError(f"'{address}' is not an http address. Expected http://HOST:PORT/v1.")
     path = url.path.rstrip("/").removesuffix("/chat/completions")
     return str(url.copy_with(path=path or "/v1"))
 

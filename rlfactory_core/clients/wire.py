@@ -145,7 +145,7 @@ class RefusedError(Exception):
     """
 
     def __init__(self, status: int, body: str, headers: Mapping[str, str]) -> None:
-        self.status, self.text = status, _said(body)
+        self.status, self.text = status, _error_text(body)
         self.retry_after_s = _seconds(headers.get("retry-after"))
         super().__init__(f"answered with HTTP status {status}" + (f": {self.text}" if self.text else ""))
 
@@ -161,7 +161,7 @@ class RefusedError(Exception):
         return self.status in (400, 413, 422) and "context" in text and ("length" in text or "size" in text)
 
 
-def _said(body: str) -> str:
+def _error_text(body: str) -> str:
     """The server's message, taken from its JSON if that has the usual form."""
     try:
         data = json.loads(body)

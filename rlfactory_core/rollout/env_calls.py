@@ -98,7 +98,7 @@ class _Limit:
 
 
 async def ask_env(env: Env, name: str, expected: type[T], *arguments: Any) -> T:
-    """Call a method of an environment, which an author may have written otherwise than the contract says.
+    """Call a method of an environment, whose author may have broken the contract.
 
     Raises:
         PluginError: the method is missing, is not async, or returns something else.

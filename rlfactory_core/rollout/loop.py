@@ -138,7 +138,7 @@ def _check_step(step: EnvStep, name: str) -> None:
 
 
 def _wrong(step: Any) -> str:
-    """What of a step does not keep the contract; empty if it does."""
+    """How a step breaks the contract; empty if it keeps it."""
     if step.stop is None and not step.messages:
         return (
             "neither messages nor a stop; expected what the model reads next, or why the episode is over, such as "
@@ -162,7 +162,7 @@ def _is_finite(reward: Any) -> bool:
 
 
 def _checked_env(env: Any) -> Env:
-    """What `make_env` returned, which an author may have written otherwise than the contract says."""
+    """What `make_env` returned, if it is an environment; its author may have broken the contract."""
     if inspect.iscoroutine(env):
         env.close()
         raise PluginError("make_env is async; write it with `def`, and wait in the environment's `start`.")

@@ -21,7 +21,7 @@ class LimitsConfig(Section):
     max_tokens: Positive = 4096
     """Context and sampled tokens over the whole trajectory."""
     env_deadline_s: Annotated[float, Field(gt=0.0)] = 600.0
-    """For the start and each step of an environment of your own; then the attempt is lost. Tools have their own."""
+    """Seconds for the start and for each step of an environment of your own; a later one is an infra fault."""
     context: Literal["keep", "drop_thinking", "compact", "summarize"] = "keep"
     """What a turn sees of earlier ones. keep: all of it. drop_thinking: what the model's chat template keeps of it, as
     at inference. compact: beyond ``context_tokens`` the oldest tools' results are removed. summarize: beyond them the

@@ -52,7 +52,7 @@ class Transcript:
         self._context = self._chat.observation_ids(messages) if self._chat is not None else ()
 
     async def revise(self, number: int) -> Turn | None:
-        """Change what turn ``number`` sees, as `History` says. A summary is a turn that the environment never sees."""
+        """Change what turn ``number`` sees, as `History` asks. A summary is a turn that the environment never sees."""
         if self._chat is None:
             return None
         history, ids = self._episode.history, (*self._ids, *self._context)

@@ -40,7 +40,7 @@ _INFRA = (
 )
 # Base classes of HTTP clients' errors, by name, because the packages may be missing. Not all derive from those above.
 _INFRA_NAMES = {"httpx.TransportError", "aiohttp.client_exceptions.ClientConnectionError"}
-_STATUS_NAMES = {  # of an answer with an HTTP status that says failure
+_STATUS_NAMES = {  # of errors for an HTTP status that means failure
     "httpx.HTTPStatusError",
     "requests.exceptions.HTTPError",
     "aiohttp.client_exceptions.ClientResponseError",
@@ -114,12 +114,12 @@ def unavailable(name: str, reason: str, *, attempts: int = 1) -> Answer:
 
 
 def is_infra_error(error: BaseException) -> bool:
-    """Whether an exception of somebody else's code says that a service is down, and not that the code is wrong."""
+    """Whether an exception of a tool or agent means that a service is down, and not that the code is wrong."""
     return any(_is_infra(link) for link in _chain(error))
 
 
 def error_line(error: BaseException) -> str:
-    """An exception in one line, such as ``KeyError: 'city' (weather.py:12)``; our own without its place."""
+    """An exception in one line, such as ``KeyError: 'city' (weather.py:12)``; rlfactory's own without file and line."""
     lines = [line.strip() for line in said(error, MAX_ERROR_CHARS).strip().splitlines()] or [""]
     text = lines[0] if len(lines) == 1 else f"{lines[0]} … {lines[-1]}"
     text = printable(without_credentials(shortened(text, 400)))
@@ -142,7 +142,7 @@ def _is_infra(error: BaseException) -> bool:
 
 
 def _is_servers(error: BaseException) -> bool:
-    """Whether an HTTP status says that the server is overloaded or broken, and not that the request is wrong."""
+    """Whether an HTTP status means that the server is overloaded or broken, and not that the request is wrong."""
     response = getattr(error, "response", None)
     places = [(response, "status_code"), (error, "status"), (error, "code")]  # httpx and requests; aiohttp; urllib
     status = next((found for thing, name in places if isinstance(found := getattr(thing, name, None), int)), 0)

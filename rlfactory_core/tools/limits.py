@@ -32,7 +32,7 @@ def limits_by_tool(config: ToolsConfig, tools: Iterable[Tool]) -> Mapping[str, T
 
 
 def only_about(config: ToolsConfig, tools: Iterable[Tool]) -> ToolsConfig:
-    """The section without what it says of single tools that are not among these."""
+    """The section without the settings of single tools that are not among these."""
     names = {tool.spec.name for tool in tools}
     overrides = {name: override for name, override in config.overrides.items() if name in names}
     disabled = tuple(name for name in config.disabled if name in names)

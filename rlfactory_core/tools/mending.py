@@ -40,23 +40,23 @@ class MendedSchema:
     changes: tuple[str, ...]  # what was left out or read as something else, with its place
 
 
-def mended(given: object) -> MendedSchema:
+def mended(raw: object) -> MendedSchema:
     """The schema as it is meant; none at all is that of a tool without arguments.
 
     Raises:
         UsageError: it cannot be one of an arguments object; the message says why, without the tool's name.
     """
-    if isinstance(given, str):
-        text = given
+    if isinstance(raw, str):
+        text = raw
         try:
-            given = json.loads(text)
+            raw = json.loads(text)
         except (ValueError, RecursionError):
             raise UsageError(f"it is the text {shortened(text, 40)!r}, expected an object") from None
-    given = {} if given is None or given is True else given
-    if not isinstance(given, Mapping):
-        raise UsageError(f"it is {shortened(json.dumps(given), 40)}, expected an object")
+    raw = {} if raw is None or raw is True else raw
+    if not isinstance(raw, Mapping):
+        raise UsageError(f"it is {shortened(json.dumps(raw), 40)}, expected an object")
     changes: list[str] = []
-    schema = dict(given) if _DRAFT_3 in str(given.get("$schema")) else _Cleaner(changes).schema(given, "", 0)
+    schema = dict(raw) if _DRAFT_3 in str(raw.get("$schema")) else _Cleaner(changes).schema(raw, "", 0)
     kinds = schema.get("type", "object")
     if "object" not in ([kinds] if isinstance(kinds, str) else kinds):
         raise UsageError(f"its type is {shortened(json.dumps(kinds), 40)}, and arguments are an object")
@@ -97,70 +97,70 @@ class _Cleaner:
 
     changes: list[str]
 
-    def schema(self, given: Mapping[str, Any], at: str, level: int) -> dict[str, Any]:
+    def schema(self, raw: Mapping[str, Any], at: str, level: int) -> dict[str, Any]:
         if level > MAX_DEPTH:
             raise UsageError(f"it is nested deeper than {MAX_DEPTH} levels")
         found = {
             str(keyword): value
-            for keyword, item in given.items()
+            for keyword, item in raw.items()
             for value in self._value(str(keyword), item, f"{at}.{keyword}".lstrip("."), level)
         }
-        self._required(found, given, at)
+        self._required(found, raw, at)
         if found.get("nullable") is True and isinstance(found.get("type"), str) and found["type"] != "null":
             found["type"] = [found["type"], "null"]  # as OpenAPI 3.0 means it
             found |= {"enum": [*found["enum"], None]} if isinstance(found.get("enum"), list) else {}
         return found
 
-    def _value(self, keyword: str, given: Any, at: str, level: int) -> Iterator[Any]:
+    def _value(self, keyword: str, raw: Any, at: str, level: int) -> Iterator[Any]:
         """The keyword's value, or nothing for one that is left out."""
         if keyword in _VALUES:
-            yield given
-        elif given is None:
+            yield raw
+        elif raw is None:
             return  # as if it were not there
         elif keyword == "type":
-            kind = self._type(given, at)
+            kind = self._type(raw, at)
             if kind:
                 yield kind
-        elif keyword in BY_NAME and isinstance(given, Mapping):
-            yield {str(name): self._part(item, f"{at}.{name}", level) for name, item in given.items()}
-        elif keyword in ONE and not isinstance(given, list):
-            yield self._part(given, at, level)
-        elif keyword in SEVERAL | ONE and isinstance(given, list):
-            yield [self._part(item, f"{at}.{number}", level) for number, item in enumerate(given) if item is not None]
-        elif keyword in _TEXTS and not isinstance(given, str):
-            self.changes.append(f"{at} is left out: it is {shortened(json.dumps(given), 40)}, expected a text")
-        elif keyword == "enum" and given == []:
+        elif keyword in BY_NAME and isinstance(raw, Mapping):
+            yield {str(name): self._part(item, f"{at}.{name}", level) for name, item in raw.items()}
+        elif keyword in ONE and not isinstance(raw, list):
+            yield self._part(raw, at, level)
+        elif keyword in SEVERAL | ONE and isinstance(raw, list):
+            yield [self._part(item, f"{at}.{number}", level) for number, item in enumerate(raw) if item is not None]
+        elif keyword in _TEXTS and not isinstance(raw, str):
+            self.changes.append(f"{at} is left out: it is {shortened(json.dumps(raw), 40)}, expected a text")
+        elif keyword == "enum" and raw == []:
             self.changes.append(f"{at} is left out: it allows no value")
         else:
-            yield given
+            yield raw
 
-    def _part(self, given: Any, at: str, level: int) -> Any:
+    def _part(self, raw: Any, at: str, level: int) -> Any:
         """A schema within another one."""
-        if isinstance(given, Mapping):
-            return self.schema(given, at, level + 1)
-        if given is None:
+        if isinstance(raw, Mapping):
+            return self.schema(raw, at, level + 1)
+        if raw is None:
             return {}
-        if isinstance(given, str):
-            if given.lower() in ("true", "false"):
-                return given.lower() == "true"
-            kind = self._type(given, at)
+        if isinstance(raw, str):
+            if raw.lower() in ("true", "false"):
+                return raw.lower() == "true"
+            kind = self._type(raw, at)
             return {"type": kind} if kind else {}
-        return given
+        return raw
 
-    def _type(self, given: Any, at: str) -> Any:
+    def _type(self, raw: Any, at: str) -> Any:
         """The type with JSON schema's name, or a list of such; nothing if no type is meant or known."""
-        if isinstance(given, list):
-            kinds = [kind for item in given for kind in [self._type(item, at)] if kind]
+        if isinstance(raw, list):
+            kinds = [kind for item in raw for kind in [self._type(item, at)] if kind]
             return kinds[0] if len(kinds) == 1 else list(dict.fromkeys(map(str, kinds)))
-        if given is None:
+        if raw is None:
             return ""
-        name = str(given).lower()
+        name = str(raw).lower()
         kind = name if name in _TYPES else JSON_TYPES.get(name) or _OTHER_TYPES.get(name, "")
         if not kind and name not in _ANY:
-            self.changes.append(f"{at} is left out: there is no type {shortened(json.dumps(given), 40)}")
+            self.changes.append(f"{at} is left out: there is no type {shortened(json.dumps(raw), 40)}")
         return kind
 
-    def _required(self, found: dict[str, Any], given: Mapping[str, Any], at: str) -> None:
+    def _required(self, found: dict[str, Any], raw: Mapping[str, Any], at: str) -> None:
         """Make it a list of names; a property that says it of itself is meant as in draft 3."""
         written = found.get("required", [])
         names = [written] if isinstance(written, str) else written if isinstance(written, list) else []
@@ -168,7 +168,7 @@ class _Cleaner:
             self.changes.append("required is left out: it is true, expected a list of names")
         elif not isinstance(written, (str, list, bool)):
             return  # no draft accepts it
-        properties = given.get("properties")
+        properties = raw.get("properties")
         for name, item in properties.items() if isinstance(properties, Mapping) else ():
             if isinstance(item, Mapping) and item.get("required") is True:
                 names = [*names, str(name)]

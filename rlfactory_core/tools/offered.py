@@ -8,7 +8,7 @@ from dataclasses import replace
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import DataError, nearest
 from rlfactory_core.protocols import ToolManager
-from rlfactory_core.tools.validation import shown, unknown_tool
+from rlfactory_core.tools.validation import as_json, unknown_tool
 from rlfactory_core.types import Sample, ToolCall, ToolResult, ToolSpec
 
 
@@ -24,7 +24,7 @@ def check_names(samples: Sequence[Sample], manager: ToolManager) -> None:
         for name in sample.tools or ():
             if name not in known:
                 raise DataError(
-                    f"Sample '{sample.id}' may use the tool {shown(name)}, which the task does not have. "
+                    f"Sample '{sample.id}' may use the tool {as_json(name)}, which the task does not have. "
                     f"{nearest(name, known)} Where the rows' tools mean something else: data.columns.tools=null"
                 )
 

@@ -61,7 +61,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 
 
 def undescribed(spec: ToolSpec) -> list[str]:
-    """What the model is not told about a tool: its purpose, or the type of an argument."""
+    """What a tool's specification lacks: its purpose, or the type of an argument."""
     parts = [] if spec.description.strip() else ["what it does: write a docstring"]
     for name, schema in spec.parameters.get("properties", {}).items():
         if isinstance(schema, Mapping) and schema.keys().isdisjoint(_TYPED):
@@ -130,14 +130,14 @@ def _field(parameter: inspect.Parameter, hint: Any, text: str, where: str) -> An
             f"{where}: write Field(…) into the hint, as in {parameter.name}: Annotated[int, Field(ge=1)] = 3."
         )
     # A description of None would override one within the hint, so it is left out.
-    given: dict[str, Any] = {"description": text} if text else {}
+    options: dict[str, Any] = {"description": text} if text else {}
     if parameter.default is parameter.empty:
-        return Annotated[hint, Field(**given)]
+        return Annotated[hint, Field(**options)]
     if parameter.default is None:
         hint = hint | None
     with suppress(PydanticSerializationError):  # a default that JSON cannot hold is not shown
-        given["json_schema_extra"] = {"default": to_jsonable_python(parameter.default)}
-    return NotRequired[Annotated[hint, Field(**given)]]
+        options["json_schema_extra"] = {"default": to_jsonable_python(parameter.default)}
+    return NotRequired[Annotated[hint, Field(**options)]]
 
 
 def _adapter(fields: dict[str, Any], where: str) -> TypeAdapter[dict[str, Any]]:

@@ -27,7 +27,7 @@ class ToolLimits(Section):
     concurrency: Positive = 64
     """Most calls of the tool at once."""
     max_result_tokens: Positive = 1024
-    """A longer result is cut, and says so."""
+    """A longer result is truncated, with a note of how much is missing."""
     cache: CachePlace = "off"
     """Results by tool, version and arguments; disk keeps them for later runs. Stateful tools are never cached."""
     breaker_failures: Positive = 20

@@ -81,7 +81,7 @@ class ArgumentChecker:
         try:
             json.dumps(value, ensure_ascii=False, allow_nan=False, default=str).encode()
             found = sorted(errors(self._validator, value), key=lambda error: len(error.absolute_path))
-            return "; ".join(islice((text for error in found for text in _say(error)), _MAX_PROBLEMS)) or None
+            return "; ".join(islice((text for error in found for text in _problems(error)), _MAX_PROBLEMS)) or None
         except RecursionError:
             return "the arguments are nested too deeply"
         except TooMuchWorkError:
@@ -96,15 +96,15 @@ class ArgumentChecker:
             return None
 
 
-def shown(value: object, limit: int = _MAX_SHOWN) -> str:
+def as_json(value: object, limit: int = _MAX_SHOWN) -> str:
     """The value as JSON, cut to ``limit`` characters."""
     return shortened(json.dumps(value, ensure_ascii=False, default=str), limit)
 
 
 def unknown_tool(name: str, known: Iterable[str]) -> str:
-    """What the model is told about a call of a tool that it does not have."""
+    """The message for a call of a tool that does not exist."""
     name = name[:_MAX_NAME]
-    return f"there is no tool {shown(name)}. {nearest(name, known)}"
+    return f"there is no tool {as_json(name)}. {nearest(name, known)}"
 
 
 def schema_error(schema: Mapping[str, Any]) -> SchemaError | None:
@@ -138,7 +138,7 @@ def _draft(name: str, schema: Mapping[str, Any]) -> Any:
     return found
 
 
-def _say(error: ValidationError) -> Iterator[str]:
+def _problems(error: ValidationError) -> Iterator[str]:
     instance: Any = error.instance
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
     subject = f"'{path[:_MAX_SHOWN]}'" if path else "the arguments object"
@@ -151,16 +151,16 @@ def _say(error: ValidationError) -> Iterator[str]:
         yield f"argument '{missing}'{_described(properties.get(missing))} is missing{within}"
     elif error.validator == "additionalProperties" and rule is False:
         for name in unknown_names(instance, schema):
-            yield f"unknown argument {shown(name)}{within}. {nearest(name[:_MAX_SHOWN], properties)}"
+            yield f"unknown argument {as_json(name)}{within}. {nearest(name[:_MAX_SHOWN], properties)}"
     elif error.validator == "type":
         kinds = " or ".join(map(str, rule)) if isinstance(rule, list) else rule
-        yield f"{subject} must be of type {kinds}, not {shown(instance)}"
+        yield f"{subject} must be of type {kinds}, not {as_json(instance)}"
     elif error.validator == "enum":
-        yield f"{subject} must be one of {shown(rule, 200)}, not {shown(instance)}"
+        yield f"{subject} must be one of {as_json(rule, 200)}, not {as_json(instance)}"
     elif not error.validator:  # the schema is just ``false``
-        yield f"{subject} holds what is not allowed: {shown(instance)}"
+        yield f"{subject} holds what is not allowed: {as_json(instance)}"
     else:
-        yield f"{subject} must fit {shown({str(error.validator): rule}, 200)}, but is {shown(instance)}"
+        yield f"{subject} must fit {as_json({str(error.validator): rule}, 200)}, but is {as_json(instance)}"
 
 
 def _described(schema: object) -> str:

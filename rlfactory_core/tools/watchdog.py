@@ -15,7 +15,7 @@ TASK_NAME = "tool "
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A tool that has not given the event loop back for ``seconds``, and the line that it is at."""
+    """A tool that has blocked the event loop for ``seconds``, and the line that it runs."""
 
     tool: str
     seconds: float

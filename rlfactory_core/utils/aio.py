@@ -43,7 +43,7 @@ async def cancelled(task: asyncio.Task[Any], grace_s: float = 0.0) -> bool:
 
 
 async def in_time(work: Awaitable[Result], seconds: float | None, name: str) -> Result:
-    """As `asyncio.wait_for`, but without waiting for work that ignores its cancellation, which the log says."""
+    """As `asyncio.wait_for`, but without waiting for work that ignores its cancellation, which is logged."""
     if seconds is None:
         return await work
     task = asyncio.ensure_future(work)

@@ -23,7 +23,7 @@ import re
 from collections.abc import Sequence
 
 from rlfactory_core.chat.parsers.json_calls import read_arguments
-from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Turn, behind, between, is_name, skip_space
+from rlfactory_core.chat.parsers.turn import MalformedError, Parser, TurnReader, behind, between, is_name, skip_space
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolCall
 
@@ -38,7 +38,7 @@ _THOUGHT = re.compile(r"(?:(?<=<｜Assistant｜>)|(?<=<｜tool▁output▁end｜
 _LATER_CALLS = re.compile(r"(?:<｜tool▁outputs▁end｜>|<｜Assistant｜>)[^｜]*<｜tool▁calls▁begin｜>")
 
 
-def _read(turn: Turn, start: int) -> int:
+def _read(turn: TurnReader, start: int) -> int:
     text = turn.text
     head = _HEAD.match(text, skip_space(text, start))
     if head is None:

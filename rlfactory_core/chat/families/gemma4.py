@@ -21,7 +21,7 @@ from functools import partial
 
 from rlfactory_core.chat.parsers.json_calls import Value
 from rlfactory_core.chat.parsers.literals import Literals, read_literal
-from rlfactory_core.chat.parsers.turn import CallObject, Parser, Turn, between, named, read_block
+from rlfactory_core.chat.parsers.turn import CallObject, Parser, TurnReader, between, named, read_block
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message
 
@@ -44,7 +44,7 @@ _LITERALS = Literals(
 )
 
 
-def _read(turn: Turn, start: int) -> CallObject:
+def _read(turn: TurnReader, start: int) -> CallObject:
     head = named(_HEAD, turn.text, start, "no call:NAME{ begins")
     found = read_literal(turn.text, head.end(), _LITERALS, head[1])
     return CallObject(head[1], turn.text[found.start : found.end], found.value, found.end)

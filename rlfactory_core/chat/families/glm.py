@@ -21,7 +21,7 @@ import re
 from collections.abc import Sequence
 
 from rlfactory_core.chat.parsers.tagged import Arguments
-from rlfactory_core.chat.parsers.turn import MalformedError, Parser, Turn, between, is_name
+from rlfactory_core.chat.parsers.turn import MalformedError, Parser, TurnReader, between, is_name
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.tiny import CALL_CLOSE, CALL_OPEN
 from rlfactory_core.types import Message
@@ -37,7 +37,7 @@ _ARGUMENTS = Arguments(
 )
 
 
-def _read(turn: Turn, start: int) -> int:
+def _read(turn: TurnReader, start: int) -> int:
     head = _NAME.match(turn.text, start)
     name = head[0].strip() if head else ""
     if head is None or not is_name(name):

@@ -20,7 +20,15 @@ from collections.abc import Sequence
 from functools import partial
 
 from rlfactory_core.chat.parsers.json_calls import read_arguments
-from rlfactory_core.chat.parsers.turn import MAX_TAGS, MalformedError, Syntax, Turn, is_name, read_or_refuse, skip_space
+from rlfactory_core.chat.parsers.turn import (
+    MAX_TAGS,
+    MalformedError,
+    Syntax,
+    TurnReader,
+    is_name,
+    read_or_refuse,
+    skip_space,
+)
 from rlfactory_core.chat.rendering import Entry
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolSpec
@@ -85,7 +93,7 @@ def parse_harmony(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: b
     Args:
         thinking_open: the generation prompt opened a message on the analysis channel.
     """
-    turn = Turn(text, {tool.name: tool for tool in tools})
+    turn = TurnReader(text, {tool.name: tool for tool in tools})
     position = _read_message(turn, "<|channel|>analysis", 0) if thinking_open else 0
     for _ in range(MAX_TAGS):
         begin = _BEGIN.search(turn.text, position)
@@ -100,7 +108,7 @@ def parse_harmony(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: b
     return turn.message()
 
 
-def _header(turn: Turn, start: int, end: int) -> str:
+def _header(turn: TurnReader, start: int, end: int) -> str:
     """The header between ``start`` and ``end``; text before it is outside of messages and becomes content."""
     if start == 0 and _OPENED.match(turn.text):
         return turn.text[:end]
@@ -110,7 +118,7 @@ def _header(turn: Turn, start: int, end: int) -> str:
     return turn.text[begin:end]
 
 
-def _read_message(turn: Turn, header: str, start: int) -> int:
+def _read_message(turn: TurnReader, header: str, start: int) -> int:
     """Read the message whose text begins at ``start``; returns where it ends."""
     role, channel = _ROLE.search(header), _CHANNEL.search(header)
     ours = role is None or role.group(1) == "assistant"
@@ -132,7 +140,7 @@ def _recipient(header: str) -> str | None:
     return None if found is None or found.group(1) in _NO_TOOL else found.group(1).removeprefix(_FUNCTIONS)
 
 
-def _read_call(name: str, turn: Turn, start: int) -> int:
+def _read_call(name: str, turn: TurnReader, start: int) -> int:
     if not is_name(name):
         raise MalformedError("the recipient is no function's name", start)
     call = read_arguments(turn.text, start, name)

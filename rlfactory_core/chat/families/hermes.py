@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from rlfactory_core.chat.families.llama3 import read_function_json
 from rlfactory_core.chat.parsers.json_calls import HERMES, read_arguments, read_tagged_json
 from rlfactory_core.chat.parsers.tagged import FUNCTION, RESUME_FUNCTION, read_function, read_tagged_function
-from rlfactory_core.chat.parsers.turn import Parser, Syntax, Turn, between, named, skip_space
+from rlfactory_core.chat.parsers.turn import Parser, Syntax, TurnReader, between, named, skip_space
 from rlfactory_core.chat.rendering import Entry
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.errors import ChatFormatError
@@ -32,24 +32,24 @@ from rlfactory_core.types import ToolCall
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
-_SAID = "@@rlfactory-said@@"
+_ANSWER = "@@rlfactory-answer@@"
 _CALLING, _END = "[Calling tool:", ")]"
 _NAME = re.compile(r"\s*([^\s(]*)\(")
 _JSON_BODY = re.compile(r"[^<>\n]*>\s*\{")
 
 
-def _read_tagged(turn: Turn, start: int) -> int:
+def _read_tagged(turn: TurnReader, start: int) -> int:
     xml = turn.text.startswith(FUNCTION, skip_space(turn.text, start))
     return read_tagged_function(turn, start) if xml else read_tagged_json(turn, start)
 
 
-def _read_function(turn: Turn, start: int) -> int:
+def _read_function(turn: TurnReader, start: int) -> int:
     if _JSON_BODY.match(turn.text, start):
         return read_function_json(turn, start)
     return turn.add(read_function(turn, start))
 
 
-def _read_bracket(turn: Turn, start: int) -> int:
+def _read_bracket(turn: TurnReader, start: int) -> int:
     head = named(_NAME, turn.text, start, f"no NAME( follows {_CALLING}")
     return turn.add(read_arguments(turn.text, head.end(), head[1]), close=_END)
 
@@ -71,12 +71,12 @@ class HermesFormat(TemplateFormat):
 
     def find_stops(self, tokenizer: PreTrainedTokenizerFast) -> Sequence[str]:
         """The first added token after an assistant's text, and the tokenizer's end-of-text token."""
-        said: list[Entry] = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _SAID}]
+        messages: list[Entry] = [{"role": "user", "content": "?"}, {"role": "assistant", "content": _ANSWER}]
         try:
-            text = self._template.render(said, [], generation_prompt=False)
+            text = self._template.render(messages, [], generation_prompt=False)
         except ChatFormatError:
             text = ""
-        token = self._encoder.first_added(text.partition(_SAID)[2])
+        token = self._encoder.first_added(text.partition(_ANSWER)[2])
         return list(dict.fromkeys(name for name in (token, tokenizer.eos_token) if name))
 
     def calls_text(self, calls: Sequence[ToolCall]) -> str:

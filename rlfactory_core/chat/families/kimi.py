@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 
 from rlfactory_core.chat.parsers.json_calls import read_arguments
-from rlfactory_core.chat.parsers.turn import Parser, Turn, between, named
+from rlfactory_core.chat.parsers.turn import Parser, TurnReader, between, named
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolCall
 
@@ -30,7 +30,7 @@ _WRITTEN = re.compile(rf"({_ID.pattern})\s*{re.escape(_ARGUMENTS)}\s*\Z")
 _LONGEST = 400  # characters of an id and what surrounds it
 
 
-def _read(turn: Turn, start: int) -> int:
+def _read(turn: TurnReader, start: int) -> int:
     head = named(_HEAD, turn.text, start, f"{_ARGUMENTS} does not follow {_OPEN}functions.NAME:INDEX")
     return turn.add(read_arguments(turn.text, head.end(), head[1]), close=_CLOSE)
 

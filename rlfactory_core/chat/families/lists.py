@@ -29,8 +29,9 @@ from rlfactory_core.chat.parsers.turn import (
     CallObject,
     MalformedError,
     Parser,
+    ReadCalls,
     Syntax,
-    Turn,
+    TurnReader,
     between,
     named,
     read_bare,
@@ -53,13 +54,13 @@ _FORM = "[NAME(KEY=VALUE, â€¦)]"
 _KEYS = ("arguments", "parameters")
 
 
-def _bare(begins: str, form: str, resume: str, read: Callable[[str, int], CallObject]) -> Callable[[Turn, int], int]:
+def _bare(begins: str, form: str, resume: str, read: Callable[[str, int], CallObject]) -> ReadCalls:
     """Reads lists without tags: they begin as ``begins``, and a malformed one ends where ``resume`` matches."""
     syntax = Syntax("", partial(read_call_list, read=read), form, re.compile(resume))
     return partial(read_bare, re.compile(rf"\s*(?={begins})"), syntax)
 
 
-def _read_tagged(close: str, turn: Turn, start: int) -> int:
+def _read_tagged(close: str, turn: TurnReader, start: int) -> int:
     begin = skip_space(turn.text, start)
     if turn.text.startswith("{", begin):
         return turn.add(read_call_object(turn.text, begin, _KEYS), close=close)
@@ -98,7 +99,7 @@ parse_xlam = Parser((), at_start=_bare(_XLAM, '[{"name": "NAME", "arguments": {â
 
 
 def _calls_as_python(calls: Sequence[ToolCall]) -> str:
-    """The list of calls; a call that is malformed stands as it was written."""
+    """The list of calls; a malformed call is written as the model wrote it."""
     return "[" + ", ".join(f"{call.name}({_arguments(call)})" for call in calls) + "]"
 
 

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rlfactory_core.chat.parsers.json_calls import read_arguments, read_call_object
-from rlfactory_core.chat.parsers.turn import Parser, Syntax, Turn, between, named, read_bare
+from rlfactory_core.chat.parsers.turn import Parser, Syntax, TurnReader, between, named, read_bare
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import ToolCall
 
@@ -40,15 +40,15 @@ _PYTHON_START, _PYTHON_END = "<|python_start|>", "<|python_end|>"
 _RESUME = re.compile("|".join(map(re.escape, (_PYTHON_TAG, _PYTHON_START, _PYTHON_END, _FUNCTION))))
 
 
-def _read_json(turn: Turn, start: int) -> int:
+def _read_json(turn: TurnReader, start: int) -> int:
     return turn.add(read_call_object(turn.text, start, _KEYS))
 
 
-def _read_tagged(turn: Turn, start: int) -> int:
+def _read_tagged(turn: TurnReader, start: int) -> int:
     return _read_bare(turn, _read_json(turn, start))
 
 
-def read_function_json(turn: Turn, start: int) -> int:
+def read_function_json(turn: TurnReader, start: int) -> int:
     """Read ``NAME>{…}</function>``, which follows ``<function=``."""
     head = named(_NAME, turn.text, start, f"no name follows {_FUNCTION}")
     return turn.add(read_arguments(turn.text, head.end(), head[1]), close=_END)

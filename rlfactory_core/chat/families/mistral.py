@@ -24,7 +24,7 @@ import re
 from collections.abc import Sequence
 
 from rlfactory_core.chat.parsers.json_calls import read_arguments, read_call_list
-from rlfactory_core.chat.parsers.turn import Parser, Syntax, Turn, named, skip_space
+from rlfactory_core.chat.parsers.turn import Parser, Syntax, TurnReader, named, skip_space
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import Message, ToolSpec
 
@@ -36,7 +36,7 @@ _OPEN = "[TOOL_CALLS]"
 _HEAD = re.compile(r"\s*([^\s\[{]*)\s*(?:\[CALL_ID\][^\[{]*)?(?:\[ARGS\])?\s*")
 
 
-def _read(turn: Turn, start: int) -> int:
+def _read(turn: TurnReader, start: int) -> int:
     begin = skip_space(turn.text, start)
     if turn.text.startswith("[", begin) and not turn.text.startswith("[ARGS]", begin):
         return read_call_list(turn, begin)
@@ -79,5 +79,5 @@ class MistralFormat(TemplateFormat):
 
     def _moves(self) -> bool:
         tools = [ToolSpec("search", "?", {"type": "object", "properties": {}})]
-        said = [Message("system", "?"), Message("user", "?"), Message("assistant", "!"), Message("user", "!")]
-        return not self.render(said, tools).startswith(self.render(said[:2], tools))
+        messages = [Message("system", "?"), Message("user", "?"), Message("assistant", "!"), Message("user", "!")]
+        return not self.render(messages, tools).startswith(self.render(messages[:2], tools))

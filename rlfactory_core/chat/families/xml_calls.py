@@ -26,7 +26,7 @@ from typing import Any
 
 from rlfactory_core.chat.parsers.json_calls import read_whole, typed
 from rlfactory_core.chat.parsers.tagged import BODY, VERBATIM, Arguments, read_tagged_function
-from rlfactory_core.chat.parsers.turn import CallObject, Parser, Syntax, Turn, between, named, read_block
+from rlfactory_core.chat.parsers.turn import CallObject, Parser, Syntax, TurnReader, between, named, read_block
 from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.types import ToolSpec
 
@@ -55,7 +55,7 @@ def _block(opener: str, close: str, head: re.Pattern[str], arguments: Arguments,
     return between(opener, close, read, body)
 
 
-def _read_call(head: re.Pattern[str], arguments: Arguments, turn: Turn, start: int) -> CallObject:
+def _read_call(head: re.Pattern[str], arguments: Arguments, turn: TurnReader, start: int) -> CallObject:
     begin = named(head, turn.text, start, "no call with a name begins")
     return arguments.read(turn, begin.end(), begin[1])
 

@@ -18,7 +18,7 @@ from rlfactory_core.chat.parsers.turn import (
     MalformedError,
     Parser,
     Text,
-    Turn,
+    TurnReader,
     between,
     is_name,
     skip_space,
@@ -116,7 +116,7 @@ def read_call_object(text: str, start: int, arguments_keys: tuple[str, ...] = ("
 
 
 def read_call_list(
-    turn: Turn, begin: int, read: Callable[[str, int], CallObject] = read_call_object, close: str = ""
+    turn: TurnReader, begin: int, read: Callable[[str, int], CallObject] = read_call_object, close: str = ""
 ) -> int:
     """Read the calls of the list whose ``[`` is at ``begin`` and add them; returns where reading goes on.
 
@@ -212,7 +212,7 @@ def typed(text: str, tool: ToolSpec | None, argument: str) -> Any:
     return value if not types or kind(value) in types else text
 
 
-def read_tagged_json(turn: Turn, start: int) -> int:
+def read_tagged_json(turn: TurnReader, start: int) -> int:
     """Read the JSON value first and then its closing tag, so that a tag within a string is text."""
     return turn.add(read_call_object(turn.text, start), close=CALL_CLOSE)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlfactory_core.chat.parsers.json_calls import typed
-from rlfactory_core.chat.parsers.turn import CallObject, MalformedError, Parser, Syntax, Turn, between, named
+from rlfactory_core.chat.parsers.turn import CallObject, MalformedError, Parser, Syntax, TurnReader, between, named
 from rlfactory_core.tiny import CALL_CLOSE, CALL_OPEN
 from rlfactory_core.types import ToolSpec
 
@@ -31,7 +31,7 @@ class Arguments:
     value: Callable[[str, re.Match[str], ToolSpec | None], Any] = lambda text, head, tool: typed(text, tool, head[1])
     """Gives the value of a text, from its head and the offered tool."""
 
-    def read(self, turn: Turn, start: int, name: str) -> CallObject:
+    def read(self, turn: TurnReader, start: int, name: str) -> CallObject:
         """Read the arguments of a call of ``name`` from ``start`` up to ``close``.
 
         Raises:
@@ -62,7 +62,7 @@ BODY = f"{FUNCTION}NAME><parameter=KEY>VALUE</parameter>…{_END}"
 
 
 def read_tagged_function(
-    turn: Turn, start: int, opener: str = CALL_OPEN, close: str = CALL_CLOSE, arguments: Arguments | None = None
+    turn: TurnReader, start: int, opener: str = CALL_OPEN, close: str = CALL_CLOSE, arguments: Arguments | None = None
 ) -> int:
     """Read the call between ``opener``, behind which ``start`` is, and ``close``."""
     begin = _BEGIN.match(turn.text, start)
@@ -71,7 +71,7 @@ def read_tagged_function(
     return turn.add(read_function(turn, begin.end(), arguments), close=close, what="function")
 
 
-def read_function(turn: Turn, start: int, arguments: Arguments | None = None) -> CallObject:
+def read_function(turn: TurnReader, start: int, arguments: Arguments | None = None) -> CallObject:
     """Read a function, from after its ``<function=``.
 
     Raises:
@@ -94,7 +94,7 @@ VERBATIM = Arguments(
 _ARGUMENTS = replace(VERBATIM, value=_value)
 
 
-def _refuse_bare(turn: Turn, start: int) -> int:
+def _refuse_bare(turn: TurnReader, start: int) -> int:
     found = read_function(turn, start)
     raise MalformedError(f"{FUNCTION}…{_END} stands outside of {CALL_OPEN}", found.end - len(_END), found.name)
 

@@ -60,7 +60,7 @@ class CallObject:
 
 
 @dataclass(slots=True)
-class Turn:
+class TurnReader:
     """What has been read of ``text`` so far; ``tools`` are the offered tools by name."""
 
     text: str
@@ -74,11 +74,11 @@ class Turn:
     def __post_init__(self) -> None:
         self.text = Text(self.text)
 
-    def say(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         self.content.append(text)
         self.started = self.started or bool(text.strip())
 
-    def call(self, name: str, arguments_text: str, arguments: Mapping[str, Any]) -> None:
+    def add_call(self, name: str, arguments_text: str, arguments: Mapping[str, Any]) -> None:
         self._add(name, arguments_text, arguments, None)
 
     def add(self, *calls: CallObject, end: int | None = None, close: str = "", what: str = "JSON object") -> int:
@@ -111,14 +111,14 @@ class Turn:
         self.started = True
         self.num_read += 1
 
-    def think(self, start: int, close: re.Pattern[str]) -> int:
+    def read_thinking(self, start: int, close: re.Pattern[str]) -> int:
         """Read a thinking block from ``start``; a block that is never closed takes the rest of the text."""
         end = close.search(self.text, start)
         self.reasoning.append(self.text[start : end.start() if end else len(self.text)])
         return end.end() if end else len(self.text)
 
-    def unthink(self, before: str) -> None:
-        """Turn everything so far, and then ``before``, into thinking."""
+    def turn_into_thinking(self, before: str) -> None:
+        """TurnReader everything so far, and then ``before``, into thinking."""
         self.reasoning += [*self.content, before]
         self.content.clear()
         self.calls.clear()
@@ -133,18 +133,22 @@ class Turn:
         )
 
 
+ReadCalls = Callable[[TurnReader, int], int]
+"""Reads calls from a position of the text, adds them to the turn, and returns where they end."""
+
+
 @dataclass(frozen=True, slots=True)
 class Syntax:
     """One way to write calls."""
 
     opener: str  # the literal text that begins a call
-    read: Callable[[Turn, int], int]  # reads from after the opener: adds the calls to the turn, returns where they end
+    read: ReadCalls  # from after the opener
     form: str  # how a call is written correctly, for error messages
     resume: re.Pattern[str]  # where a malformed call ends: after a match of the group ``close``, before any other match
     close: str = ""  # the text that has to follow a call, if its absence is an error
 
 
-def between(opener: str, close: str, read: Callable[[Turn, int], int], body: str, also: Sequence[str] = ()) -> Syntax:
+def between(opener: str, close: str, read: ReadCalls, body: str, also: Sequence[str] = ()) -> Syntax:
     """The syntax of calls between two tags.
 
     Args:
@@ -167,32 +171,32 @@ class Parser:
     syntaxes: tuple[Syntax, ...]
     thinking: tuple[str, str] = ("<think>", "</think>")  # the tags around a thinking block
     markup: Sequence[str] = ()  # literal texts around calls that are ignored
-    at_start: Callable[[Turn, int], int] = lambda turn, position: position
+    at_start: ReadCalls = lambda turn, position: position
     """Reads calls that count only if nothing but thinking comes before them."""
 
     def __call__(self, text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
-        turn = Turn(text, {tool.name: tool for tool in tools})
+        turn = TurnReader(text, {tool.name: tool for tool in tools})
         by_opener = {syntax.opener: syntax for syntax in self.syntaxes}
         think, unthink = self.thinking
         tags = re.compile("|".join(re.escape(tag) for tag in (*self.thinking, *by_opener, *self.markup)))
         close = re.compile(re.escape(unthink))  # not str.find: that takes 25 times as long for 10 times the text
-        position = self.at_start(turn, turn.think(0, close) if thinking_open else 0)
+        position = self.at_start(turn, turn.read_thinking(0, close) if thinking_open else 0)
         for _ in range(MAX_TAGS):
             match = tags.search(turn.text, position)
             if match is None:
                 break
             tag, before, position = match.group(), turn.text[position : match.start()], match.end()
             if tag == unthink:
-                turn.unthink(before)
+                turn.turn_into_thinking(before)
                 position = self.at_start(turn, position)
                 continue
-            turn.say(before)
+            turn.add_text(before)
             if tag == think:
-                position = turn.think(position, close)
+                position = turn.read_thinking(position, close)
                 position = position if turn.started else self.at_start(turn, position)
             elif tag in by_opener:
                 position = read_or_refuse(turn, by_opener[tag], position)
-        turn.say(turn.text[position:])
+        turn.add_text(turn.text[position:])
         return turn.message()
 
 
@@ -213,7 +217,7 @@ def with_own_ids(message: Message, text: str, find: Callable[[str, int, int], re
     return replace(message, tool_calls=tuple(calls))
 
 
-def read_or_refuse(turn: Turn, syntax: Syntax, start: int) -> int:
+def read_or_refuse(turn: TurnReader, syntax: Syntax, start: int) -> int:
     """Read a call from after its opener, or add a malformed one; returns where reading goes on."""
     if turn.num_read >= MAX_CALLS:
         turn.refuse(turn.text[start:], f"a turn holds at most {MAX_CALLS} calls, the rest was not read", syntax.form)
@@ -229,14 +233,14 @@ def read_or_refuse(turn: Turn, syntax: Syntax, start: int) -> int:
         return tag.end() if tag and closed else stop
 
 
-def read_bare(begins: re.Pattern[str], syntax: Syntax, turn: Turn, position: int) -> int:
+def read_bare(begins: re.Pattern[str], syntax: Syntax, turn: TurnReader, position: int) -> int:
     """Read calls without an opener, as long as one begins at the position; returns where reading goes on."""
     while found := begins.match(turn.text, position):
         position = read_or_refuse(turn, syntax, found.end())
     return position
 
 
-def read_block(turn: Turn, start: int, close: str, read: Callable[[Turn, int], CallObject]) -> int:
+def read_block(turn: TurnReader, start: int, close: str, read: Callable[[TurnReader, int], CallObject]) -> int:
     """Read one or more calls up to ``close`` and add them; returns where the block ends.
 
     Args:
@@ -255,7 +259,7 @@ def read_block(turn: Turn, start: int, close: str, read: Callable[[Turn, int], C
     return turn.add(*found, end=position, close=close)
 
 
-def behind(turn: Turn, close: str, end: int, name: str, what: str = "JSON object") -> int:
+def behind(turn: TurnReader, close: str, end: int, name: str, what: str = "JSON object") -> int:
     """The position after ``close``, which has to follow a call that ends at ``end``.
 
     Raises:
