@@ -43,6 +43,11 @@ class Hookspecs:
         """``factory(tools, config: ToolsConfig, count_tokens: Callable[[str], int]) -> ToolManager``."""
 
     @hookspec
+    def rlfactory_tool_sources(self, register: Register) -> None:
+        """``factory(given) -> protocols.ToolSource``, whose tools are added to the task's. ``given`` is the value of
+        the key ``tools.NAME``. Optional attributes of the factory: `tools.ToolSourceFactoryTraits`."""
+
+    @hookspec
     def rlfactory_reward_scorers(self, register: Register) -> None:
         """``factory(**options) -> RewardScorer | GroupScorer``; the configuration has the options beside name and
         weight. A scorer with a resource, such as a client, has ``open(task)`` and ``close()``: `tasks.ScorerLifecycle`.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rlfactory_core.protocols import Tool
     from rlfactory_core.tasks.runtime import TaskRuntime
     from rlfactory_core.tasks.setup import TaskSetup
-    from rlfactory_core.tools.servers import ServerState
+    from rlfactory_core.tools.servers import NamedSource, ServerState
     from rlfactory_core.tools.settings import ToolsConfig
 
 Found = TypeVar("Found")
@@ -74,16 +74,18 @@ def list_tools(ctx: click.Context, /, as_json: bool, servers: bool, rest: tuple[
 def _list_all(where: Mapping[str, Any], overrides: Sequence[str], as_json: bool) -> int:
     """Each tool, offered or not, and the state of each server; returns the exit code."""
     from rlfactory_core.tools.limits import limits_by_tool, only_about
-    from rlfactory_core.tools.servers import ServerTool, try_servers
+    from rlfactory_core.tools.servers import ServerState, ServerTool
 
-    config, setup = _task(where, overrides, without_servers=True)
+    config, setup, sources = _task(where, overrides, without_sources=True)
 
     async def look(runtime: TaskRuntime) -> tuple[Sequence[Tool], Sequence[ServerState]]:
-        own = runtime.tools
-        if config.mcp is None:
-            return own, ()
-        added, states = await try_servers(config.mcp, [tool.spec.name for tool in own])
-        return [*own, *added], states
+        tools, states = [*runtime.tools], list[ServerState]()
+        for source in sources:
+            if source.traits.try_servers is not None:
+                added, tried = await source.traits.try_servers(source.given, [tool.spec.name for tool in tools])
+                tools += added
+                states += tried
+        return tools, states
 
     found, states = _use_tools(setup, look)
     known = only_about(config, found) if any(state.problem for state in states) else config
@@ -159,20 +161,22 @@ def call(ctx: click.Context, /, name: str, as_json: bool, rest: tuple[str, ...],
 
 
 def _task(
-    where: Mapping[str, Any], overrides: Sequence[str], *, without_servers: bool = False
-) -> tuple[ToolsConfig, TaskSetup]:
-    """The tools' section, and the task that it belongs to; with the task's own tools alone, if wanted."""
+    where: Mapping[str, Any], overrides: Sequence[str], *, without_sources: bool = False
+) -> tuple[ToolsConfig, TaskSetup, Sequence[NamedSource]]:
+    """The tools' section, the task that it belongs to, with the task's own tools alone if wanted, and the sources."""
     from rlfactory_core.plugins.registry import Registry
+    from rlfactory_core.runner.making import named_source
     from rlfactory_core.runner.resolving import configured, look_up, read
 
     given = dict(where)
     file = given.pop("file")
     config, registry, tasks = configured(Registry(), read(file, [nested(given, PLACES), *overrides]))
     section = config.tools
-    if without_servers:
-        own = section.model_copy(update={"mcp": None, "overrides": {}, "disabled": ()})
+    sources = [named_source(name, given, registry) for name, given in section.sources.items()]
+    if without_sources:
+        own = section.model_copy(update={"sources": {}, "overrides": {}, "disabled": ()})
         config = config.model_copy(update={"tools": own})
-    return section, look_up(config, registry, tasks).tasks.only
+    return section, look_up(config, registry, tasks).tasks.only, sources
 
 
 def _use_tools(setup: TaskSetup, use: Callable[[TaskRuntime], Awaitable[Found]]) -> Found:

@@ -37,7 +37,7 @@ from rlfactory_core.settings import Section
 Kind = Literal[
     "task", "env", "tool_manager", "reward_scorer", "verifier", "chat_format", "engine", "command",
     "config_section", "report_section", "trajectory_section", "recipe", "diagnostic", "prompt_sampler",
-    "advantage", "loss_function", "agent_player",
+    "advantage", "loss_function", "agent_player", "tool_source",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 

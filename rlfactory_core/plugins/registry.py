@@ -32,6 +32,7 @@ from rlfactory_core.version import __version__
 INSTALLED_WITH = {
     ("verl", "engine"): "'rlfactory-core[verl]'",
     ("agents", "agent_player"): "'rlfactory-core[agents]'",
+    ("mcp", "tool_source"): "'rlfactory-core[mcp]'",
 }
 """Names that the documents use as a part of rlfactory, and what to install for them."""
 

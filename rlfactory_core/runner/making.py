@@ -15,6 +15,7 @@ from rlfactory_core.config import RunConfig
 from rlfactory_core.context import RunContext
 from rlfactory_core.engines.base import MakeChat
 from rlfactory_core.errors import ConfigError, PluginError, RlfactoryError
+from rlfactory_core.plugins.declared import declared
 from rlfactory_core.plugins.loading import Registration, takes
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat
@@ -24,7 +25,7 @@ from rlfactory_core.rewards.trl import reward_of
 from rlfactory_core.tasks.scorers import Scorers
 from rlfactory_core.tasks.setup import SUCCESS, Tasks, TaskSetup, raised_at, shared_success
 from rlfactory_core.tasks.task import Task
-from rlfactory_core.tools.servers import check_servers, mcp_plugin
+from rlfactory_core.tools.servers import NamedSource, ToolSourceFactoryTraits
 from rlfactory_core.types import Sample
 
 
@@ -39,7 +40,7 @@ def make_tasks(config: RunConfig, registry: Registry, made: Mapping[str, Task] =
     Raises:
         ConfigError: the options of a task or of a reward do not fit.
         PluginError: no plugin has a name that the configuration uses.
-        UsageError: the MCP servers' configuration cannot be read, or needs something that is not there.
+        UsageError: the configuration of a source of tools cannot be read, or needs something that is not there.
     """
     configs = config.by_task()
     tasks = {
@@ -69,16 +70,23 @@ def _setup(config: RunConfig, registry: Registry, task: Task, scorers: Scorers) 
         env=config.env or "",
         make_env=registry.find(config.env, "env").factory if config.env else None,
         make_manager=registry.find(config.tools.manager, "tool_manager").factory,
+        sources=[named_source(name, given, registry) for name, given in config.tools.sources.items()],
     )
     if setup.has_agent:
         setup = replace(setup, make_player=registry.find("agents", "agent_player").factory)
-    if config.tools.mcp is not None:
-        registry.load(mcp_plugin())
-        check_servers(config.tools.mcp)
+    for source in setup.sources:
+        if source.traits.check is not None:
+            source.traits.check(source.given)
     if config.rollout.deterministic and (setup.has_agent or config.rollout.context != "keep"):
         other = "an agent asks when it likes" if setup.has_agent else "rollout.context begins further rows"
         raise ConfigError(f"rollout.deterministic=true takes turns in a fixed order, and {other}. Drop one of the two.")
     return setup
+
+
+def named_source(name: str, given: Any, registry: Registry) -> NamedSource:
+    """The source of tools that the key ``tools.NAME`` names; raises `PluginError` if no plugin registers it."""
+    factory = registry.find(name, "tool_source").factory
+    return NamedSource(name, given, factory, declared(factory, ToolSourceFactoryTraits, f"The tool source '{name}'"))
 
 
 def _scorers(rewards: Sequence[RewardConfig], registry: Registry, named: Scorers | None = None) -> Scorers:

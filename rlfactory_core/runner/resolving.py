@@ -22,22 +22,23 @@ from rlfactory_core.algo.advantages import GAE, Advantage
 from rlfactory_core.algo.prompts import PromptSampler
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineRun, EngineTraits, MakeChat, WholeEngine
-from rlfactory_core.errors import ConfigError, UsageError
+from rlfactory_core.errors import ConfigError, PluginError, UsageError
 from rlfactory_core.plugins.declared import declared
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.loading import is_file
-from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.plugins.registry import INSTALLED_WITH, Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.runner.completing import completed, with_method
-from rlfactory_core.runner.making import make_chat, make_prompts, make_task, make_tasks
+from rlfactory_core.runner.making import make_chat, make_prompts, make_task, make_tasks, named_source
 from rlfactory_core.runner.several import combined, each_task
 from rlfactory_core.settings import dump_yaml, load_yaml, merge, parse_override, validate_section
 from rlfactory_core.tasks.generic import NAME as GENERIC
 from rlfactory_core.tasks.setup import Tasks
 from rlfactory_core.tasks.solving import tiny_defaults
 from rlfactory_core.tasks.task import Task
+from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.training.run import Training
 from rlfactory_core.training.stopping import SAMPLED, check_goals
 from rlfactory_core.utils.interrupt import StopRequest
@@ -206,8 +207,9 @@ def _named(registry: Registry, given: Mapping[str, Any]) -> tuple[dict[str, Any]
 def _generic(given: Mapping[str, Any]) -> str | None:
     """The name of the generic task, if the user gives data or tools and no plugin."""
     sections = {name: given[name] for name in ("data", "tools") if isinstance(given.get(name), Mapping)}
-    own = [("data", "train"), ("data", "eval"), ("tools", "mcp")]
-    return GENERIC if any(sections.get(section, {}).get(key) for section, key in own) else None
+    data, tools = sections.get("data", {}), sections.get("tools", {})
+    sources = [value for key, value in tools.items() if key not in ToolsConfig.model_fields or key == "sources"]
+    return GENERIC if data.get("train") or data.get("eval") or any(sources) else None
 
 
 def _with_defaults(registry: Registry, given: Mapping[str, Any], task: Task) -> dict[str, Any]:
@@ -225,14 +227,33 @@ def run_config(data: Mapping[str, Any], registry: Registry) -> RunConfig:
         ConfigError: an unknown key, a value that does not fit.
     """
     registry.find(str(data.get("engine", "local")), "engine")
-    data = merge(data)
+    data = _with_sources(merge(data), registry)
     own = {name: data.pop(name) for name in registry.engine_sections() if name in data}
     return validate_section(RunConfig, merge(data, {"plugins": own}) if own else data)
 
 
+def _with_sources(data: dict[str, Any], registry: Registry) -> dict[str, Any]:
+    """Moves the keys ``tools.NAME`` of sources of tools to ``tools.sources``, with values that hold in any folder."""
+    tools = data.get("tools")
+    if not isinstance(tools, Mapping):
+        return data
+    rest, sources = dict(tools), dict(tools.get("sources") or {})
+    for name in tools.keys() - ToolsConfig.model_fields.keys():
+        try:
+            settle = named_source(name, tools[name], registry).traits.settle
+        except PluginError:
+            if (name, "tool_source") in INSTALLED_WITH:
+                raise
+            continue  # a misspelt key, which the section refuses
+        given = rest.pop(name)
+        sources[name] = given if settle is None else settle(given)
+    return {**data, "tools": {**rest, "sources": {key: given for key, given in sources.items() if given is not None}}}
+
+
 def written_config(config: RunConfig, registry: Registry) -> dict[str, Any]:
-    """A configuration as plain data, with the keys of engines where a user writes them."""
+    """A configuration as plain data, with the keys of engines and of sources of tools where a user writes them."""
     data = config.model_dump(mode="json")
+    data["tools"] |= data["tools"].pop("sources")
     own = {name: data["plugins"].pop(name) for name in registry.engine_sections() if name in data["plugins"]}
     return {**data, **own}
 

@@ -85,5 +85,6 @@ def _settled(share: TaskShare, config: RunConfig, tools: Mapping[str, Any]) -> d
     data = config.model_dump(mode="json")
     limits = {key: data["rollout"][key] for key in LimitsConfig.model_fields}
     own = {key: value for key, value in data["tools"].items() if key in config.tools.model_fields_set - set(tools)}
+    shared = {key: value for key, value in share.tools.items() if key in data["tools"]}  # others are in its sources
     kept = {key: data[key] for key in ("task", "rewards", "env", "data")}
-    return {**kept, "plugin": share.plugin, "weight": share.weight, "rollout": limits, "tools": {**own, **share.tools}}
+    return {**kept, "plugin": share.plugin, "weight": share.weight, "rollout": limits, "tools": {**own, **shared}}

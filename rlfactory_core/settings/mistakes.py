@@ -64,7 +64,6 @@ _ELSEWHERE = {  # names of other programs and libraries -> our keys
         "out": "output output_dir output_folder run_dir save_dir save_path log_dir logging_dir default_local_dir",
         "loggers": "report_to tracker wandb tensorboard", "seed": "random_seed",
         "dtype": "bf16 fp16 torch_dtype precision", "engine": "backend", "rewards": "reward_function reward_funcs",
-        "tools.mcp": "mcp_config mcp_servers",
     }.items()
     for key in theirs.split()
 }  # fmt: skip

@@ -92,7 +92,7 @@ def _demonstrated(setup: TaskSetup, code: str = "") -> TinyModelRecipe:
 
 def _episodes(setup: TaskSetup, code: str) -> Sequence[Played]:
     """From the cache, or played and then cached; what servers answer is not cached."""
-    folder = _cache_folder(setup.task, code) if code and setup.tools.mcp is None else None
+    folder = _cache_folder(setup.task, code) if code and not setup.sources else None
     if folder is not None and folder.is_dir():
         try:
             return _PLAYED.validate_json((folder / _FILE).read_bytes())

@@ -21,7 +21,6 @@ from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tools.limits import only_about
 from rlfactory_core.tools.offered import check_names, offered_tools
-from rlfactory_core.tools.servers import server_tools
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import PROMPT, FaultKind, Group, Sample, ToolSpec, Trajectory
 from rlfactory_core.utils.aio import gather_all
@@ -79,8 +78,7 @@ class TaskRuntime:
             await self.agents.open()
         await self._tools.open(task.tools)
         own = len(self._tools.tools)
-        if setup.tools.mcp is not None:
-            await self._tools.open([server_tools(setup.tools.mcp)])
+        await self._tools.open([source.make() for source in setup.sources])
         self._added = self._tools.tools[own:]
         self.control_manager("")  # raises UsageError if an item is not a tool
         return self

@@ -21,6 +21,7 @@ from rlfactory_core.tasks.scorers import Scorers, refuse_pools
 from rlfactory_core.tasks.settings import DataConfig
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tools.manager import DefaultToolManager
+from rlfactory_core.tools.servers import NamedSource
 from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.types import Message, Sample
 
@@ -42,6 +43,7 @@ class TaskSetup:
         make_env: makes it; None: the task's own.
         make_manager: makes the tool manager.
         make_player: makes what plays the agent of a task that has one, see the hook ``rlfactory_agent_players``.
+        sources: of tools, beside the task's own.
     """
 
     task: Task
@@ -55,6 +57,7 @@ class TaskSetup:
     make_env: MakeEnv | None = None
     make_manager: Callable[..., ToolManager] = DefaultToolManager
     make_player: Callable[[Any, AgentConfig], AgentPlayer] | None = None
+    sources: Sequence[NamedSource] = ()
 
     @property
     def has_agent(self) -> bool:

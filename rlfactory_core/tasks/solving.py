@@ -21,7 +21,6 @@ from rlfactory_core.tasks.setup import TaskSetup, own_samples, raised_at
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import Demonstration, calls_text
 from rlfactory_core.tools.manager import DefaultToolManager
-from rlfactory_core.tools.servers import server_tools
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolSpec, Trajectory
 from rlfactory_core.utils.aio import gather_all
@@ -150,13 +149,12 @@ async def _stage(setup: TaskSetup) -> AsyncIterator[tuple[Task, Show]]:
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
     task.progress, task.run = like.progress, like.run
     tools, agents, made = OpenTools(), replace(setup, task=task).player(), setup.make_env or task.make_env
-    mcp = setup.tools.mcp
     config = validate_section(RolloutConfig, tiny_defaults(task).get("rollout", {}), prefix="rollout")
     async with AsyncExitStack() as opened:
         opened.push_async_callback(task.close)
         await task.open()
         opened.push_async_callback(tools.close)
-        await tools.open([*task.tools, *([server_tools(mcp)] if mcp is not None else [])])
+        await tools.open([*task.tools, *(source.make() for source in setup.sources)])
         manager = DefaultToolManager(tools.tools)
         opened.push_async_callback(manager.close)
         if agents is not None:

@@ -1,27 +1,20 @@
-"""The MCP servers of a configuration (`tools.mcp`). The plugin rlfactory-mcp talks to them.
-
-The functions here raise a `MissingExtraError` if it is not installed, and a `ConfigError` for a configuration that does
-not fit.
-"""
+"""Sources of tools that a configuration names, such as MCP servers, and what a user sees of their servers."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from rlfactory_core.plugins.discovery import separate_plugin
-from rlfactory_core.plugins.lazy import Lazy
 from rlfactory_core.protocols import Tool, ToolSource
 
-Servers = Path | Mapping[str, Any]
-"""A file with ``mcpServers``, or its content."""
+Tried = tuple[Sequence[Tool], Sequence["ServerState"]]
+"""The tools of the servers that start, which cannot be called, and the states of all servers."""
 
 
 class ServerTool(ABC):
-    """The base class of a tool of an MCP server, beside `protocols.Tool`."""
+    """The base class of a tool of a server, beside `protocols.Tool`."""
 
     @property
     @abstractmethod
@@ -37,35 +30,27 @@ class ServerState:
     problem: str = ""  # why it offers nothing; empty: it is ready
 
 
-def mcp_plugin() -> str:
-    """The plugin that talks to MCP servers."""
-    return separate_plugin("mcp", "The client of MCP servers")
+@dataclass(frozen=True, slots=True)
+class ToolSourceFactoryTraits:
+    """Optional attributes of the factory of a source of tools, with their defaults. Each takes the value of its key."""
+
+    settle: Callable[[Any], Any] | None = None
+    """Returns the value to save, which has the same meaning in another folder."""
+    check: Callable[[Any], None] | None = None
+    """Raises a `ConfigError` or `UsageError` for a value that cannot be used, without starting anything."""
+    try_servers: Callable[[Any, Collection[str]], Awaitable[Tried]] | None = None
+    """Starts each server alone and ends it. The second argument has names that the tools may not have."""
 
 
-def _source(name: str) -> Any:
-    mcp_plugin()
-    return Lazy(f"rlfactory_mcp.source:{name}").load()
+@dataclass(frozen=True, slots=True)
+class NamedSource:
+    """A source of tools that a configuration names; `make` makes it, not yet started."""
 
+    name: str
+    given: Any  # the value of the key ``tools.NAME``
+    factory: Callable[[Any], ToolSource]
+    traits: ToolSourceFactoryTraits
 
-def server_tools(servers: Servers) -> ToolSource:
-    """The servers as a source of tools, not yet started."""
-    source: ToolSource = _source("McpSource")(servers)
-    return source
-
-
-def check_servers(servers: Servers) -> None:
-    """Check a configuration without starting a server; a `UsageError` for an environment variable that is not set."""
-    _source("check_servers")(servers)
-
-
-async def try_servers(servers: Servers, taken: Collection[str]) -> tuple[Sequence[Tool], Sequence[ServerState]]:
-    """Start each server alone and end it; the tools of those that start, which cannot be called, and all states.
-
-    Args:
-        taken: names that the tools may not have.
-
-    Raises:
-        UsageError: two tools have one name.
-    """
-    found: tuple[Sequence[Tool], Sequence[ServerState]] = await _source("try_servers")(servers, taken)
-    return found
+    def make(self) -> ToolSource:
+        """Raises a `ConfigError` for a value that does not fit."""
+        return self.factory(self.given)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from rlfactory_core.settings import File, Natural, Positive, Section
+from rlfactory_core.settings import Natural, Positive, Section
 
 
 def _cache_place(value: Any) -> Any:
@@ -41,8 +41,8 @@ class ToolsConfig(ToolLimits):
 
     manager: str = "default"
     """The name of a registered tool manager."""
-    mcp: File | dict[str, Any] | None = None
-    """MCP servers: a file with ``mcpServers`` (or RL-Factory's .pydata), or its content."""
+    sources: dict[str, Any] = {}
+    """Sources of tools that plugins register, by their names; a user writes ``tools.NAME``, such as ``tools.mcp``."""
     total_concurrency: Positive = 512
     """Most calls of all tools at once."""
     overrides: dict[str, dict[str, Any]] = {}

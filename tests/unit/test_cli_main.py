@@ -146,7 +146,7 @@ def test_mcp_servers_without_their_client_are_refused(
     run = ["run", "--reward", "exact_match", "--data", str(data), "--model", "x"]
     for command in (["tools", "list"], ["tools", "list", "--servers"], run):
         assert cli_main.invoke([*command, "--mcp", str(servers)]) == 2, command
-        assert "is not installed: python -m pip install rlfactory-mcp\n" in capsys.readouterr().err
+        assert "Install it: python -m pip install 'rlfactory-core[mcp]'" in capsys.readouterr().err
 
 
 def test_a_command_of_rlfactory_in_a_plugin_is_found_under_its_words(

@@ -13,11 +13,10 @@ from stock_task import Stock, count
 
 from rlfactory_core import Message, Sample, Task
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tasks import solving
 from rlfactory_core.tasks.demonstrations import recipe_of
 from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.tiny import answer_text, call
-from rlfactory_core.tools.settings import ToolsConfig
+from rlfactory_core.tools.servers import NamedSource, ToolSourceFactoryTraits
 
 
 class Source:
@@ -68,7 +67,7 @@ def test_tools_of_a_server_are_shown_too(tmp_path: Path) -> None:
     assert {found.content for _, _, found, _ in shown(recipe, 0)} <= {f"1: {c}" for c in colour_server.COLOURS.values()}
 
 
-def test_the_tools_of_servers_are_called_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tools_of_servers_are_called_too() -> None:
     class Servers:
         async def open(self, taken: Collection[str], group: str = "") -> Sequence[Tool]:
             return [count]
@@ -78,8 +77,8 @@ def test_the_tools_of_servers_are_called_too(monkeypatch: pytest.MonkeyPatch) ->
     class Bare(Stock):
         tools = ()
 
-    monkeypatch.setattr(solving, "server_tools", lambda servers: Servers())
-    recipe = recipe_of(TaskSetup(Bare(), tools=ToolsConfig(mcp={"mcpServers": {}})), code="v1")
+    source = NamedSource("servers", {}, lambda given: Servers(), ToolSourceFactoryTraits())
+    recipe = recipe_of(TaskSetup(Bare(), sources=[source]), code="v1")
     assert recipe is not None
     assert [each.name for each in recipe.tools or ()] == ["count"]
     assert shown(recipe, 0, 1)[0][1].tool_calls[0].name == "count"

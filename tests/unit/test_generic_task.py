@@ -73,7 +73,7 @@ def test_files_are_found_again_from_another_folder(data: str, tmp_path: Path, mo
     saved = configured(Registry(), read(None, [given]))[0].model_dump(mode="json")
     assert saved["data"]["train"] == str(tmp_path / data)
     assert saved["data"]["eval"] == str(tmp_path / "test.jsonl")
-    assert saved["tools"]["mcp"] == str(tmp_path / "mcp.json")
+    assert saved["tools"]["sources"]["mcp"] == str(tmp_path / "mcp.json")
 
 
 def test_rewards_on_the_command_line_replace_all_others(data: str, capsys: pytest.CaptureFixture[str]) -> None:

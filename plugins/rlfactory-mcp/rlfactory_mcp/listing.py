@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.tools.mending import mended
+from rlfactory_core.tools import mended
 from rlfactory_core.utils.display import shortened
 from rlfactory_mcp.compat import ListedTool, Listing, RpcError, Session
 

@@ -18,7 +18,7 @@ from rlfactory_core.cache import digest
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, ConfigError, ToolArgumentsError, UsageError, nearest
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tools.servers import ServerState, ServerTool
+from rlfactory_core.tools import ServerState, ServerTool
 from rlfactory_core.types import ToolSpec
 from rlfactory_mcp.compat import ListedTool, Listing, require_sdk
 from rlfactory_mcp.config import ServerConfig, expand, read_servers
@@ -104,7 +104,7 @@ def pasted_servers(text: str) -> Mapping[str, Mapping[str, Any]]:
 
 
 def check_servers(config: Path | str | Mapping[str, Any]) -> None:
-    """As `rlfactory_core.tools.servers.check_servers`."""
+    """Check a configuration without starting a server; a `UsageError` for an environment variable that is not set."""
     require_sdk()
     for server in read_servers(config):
         expand(server, os.environ)

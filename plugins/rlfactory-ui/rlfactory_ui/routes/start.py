@@ -27,7 +27,7 @@ FIRST_KEYS = (  # of the configuration; the others are below "all keys"
     *("eval.every", "eval.limit"),
 )
 SECTIONS = ("train", "train.lora", "rollout", "tools", "chat", "agent", "eval", "checkpoint")
-ELSEWHERE = ("tools.mcp", "tools.disabled", "tools.overrides", "agent.command")  # what other parts of the page set
+ELSEWHERE = ("tools.sources", "tools.disabled", "tools.overrides", "agent.command")  # what other parts of the page set
 
 
 async def new_run(request: Request) -> Response:
