@@ -13,7 +13,18 @@ from typing import Any
 
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
-__all__ = ["Demonstration", "TinyModelRecipe", "WarmStartStage", "answer_text", "call", "call_text", "tools_prompt"]
+__all__ = [
+    "ANSWER_CLOSE",
+    "ANSWER_OPEN",
+    "Demonstration",
+    "TinyModelRecipe",
+    "WarmStartStage",
+    "answer_text",
+    "call",
+    "call_text",
+    "calls_text",
+    "tools_prompt",
+]
 
 ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"

@@ -15,6 +15,7 @@ from itertools import chain
 from typing import Any, Literal
 
 __all__ = [
+    "BRANCH",
     "Fault",
     "FaultCode",
     "FaultKind",

@@ -19,7 +19,24 @@ if TYPE_CHECKING:
     from rlfactory_core.config import RunConfig
     from rlfactory_core.settings import EngineSection
 
-__all__ = ["REST", "SETTINGS", "task_options"]
+__all__ = [
+    "CONFIG",
+    "DATA",
+    "EVAL_DATA",
+    "JSON",
+    "MCP",
+    "PLACES",
+    "REST",
+    "REWARD",
+    "SEED",
+    "SETTINGS",
+    "described_run",
+    "needs_local",
+    "nested",
+    "run_options",
+    "task_options",
+    "whole_run_options",
+]
 
 _OPTION = re.compile(r"--([A-Za-z][\w.-]*)(?:=(.*))?", re.DOTALL)
 _NUMBER = re.compile(r"-[\d.]")

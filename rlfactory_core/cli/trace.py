@@ -18,6 +18,8 @@ from rlfactory_core.reporting.progress import count_text, number_label, number_t
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Message, Score, ToolResult, Trajectory
 
+__all__ = ["show"]
+
 _SHOWN_S = 0.001  # shorter scoring times are not shown
 _FOLD_LINES = 12  # of a longer masked part, only the first and last lines are shown unless --full is given
 

@@ -9,7 +9,8 @@ from rlfactory_core.reporting.kept_images import KeptImages, read_image
 from rlfactory_core.reporting.metrics import component_means, group_metrics
 from rlfactory_core.reporting.report import Section, live_sections, page_environment
 from rlfactory_core.reporting.run_data import RunData, eval_value, scorers, success_metric
-from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.reporting.token_problems import mask_problem
+from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
 
 __all__ = [
     "RUNS",
@@ -23,7 +24,9 @@ __all__ = [
     "component_means",
     "eval_value",
     "group_metrics",
+    "json_text",
     "live_sections",
+    "mask_problem",
     "page_environment",
     "read_image",
     "scorers",

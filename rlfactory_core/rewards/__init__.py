@@ -1,6 +1,6 @@
 """Rewards: rules that compare answers, and the code that runs all scorers and adds their weighted scores."""
 
-from rlfactory_core.rewards.answers import answer_words, exact_match, f1, normalize, squad_em, squad_f1
+from rlfactory_core.rewards.answers import answer_words, exact_match, f1, normalize, number, squad_em, squad_f1
 from rlfactory_core.rewards.layer import RewardLayer
 from rlfactory_core.rewards.scorers import (
     F1,
@@ -29,6 +29,7 @@ __all__ = [
     "f1",
     "last_answer",
     "normalize",
+    "number",
     "squad_em",
     "squad_f1",
 ]

@@ -3,25 +3,6 @@
 `TaskBench` plays a task without an engine, by a policy such as `oracle`.
 """
 
-from rlfactory_core.runner.bench import TaskBench
-from rlfactory_core.runner.policies import Policy, PolicyModel, constant, guess, oracle, script
-from rlfactory_core.runner.resolving import Prepared, Resolved, prepare, read, resolve
-from rlfactory_core.runner.training import resume, resume_or_start, run
+import lazy_loader
 
-__all__ = [
-    "Policy",
-    "PolicyModel",
-    "Prepared",
-    "Resolved",
-    "TaskBench",
-    "constant",
-    "guess",
-    "oracle",
-    "prepare",
-    "read",
-    "resolve",
-    "resume",
-    "resume_or_start",
-    "run",
-    "script",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

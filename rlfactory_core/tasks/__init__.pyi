@@ -1,5 +1,9 @@
+from .generic import NAME as NAME
+from .opening import OpenTasks as OpenTasks
+from .opening import open_tasks as open_tasks
 from .runtime import TaskRuntime as TaskRuntime
 from .scorers import ScorerLifecycle as ScorerLifecycle
 from .settings import DataColumns as DataColumns
+from .solving import is_demonstrated as is_demonstrated
 from .stepwise import StepwiseEpisode as StepwiseEpisode
 from .task import Task as Task

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+__all__ = ["derive_seed"]
+
 
 def derive_seed(*parts: int | str) -> int:
     """A 63-bit seed that depends on the parts alone: the same in every process and Python."""

@@ -16,23 +16,18 @@ from references import PLUGINS, Reference, packages, references, registering
 # How many references are left that may not be. Each number only falls, and goes with its last reference.
 PRIVATE_LEFT = {
     "rlfactory_core": 3,
-    "rlfactory_agents": 33,
-    "rlfactory_devkit": 87,
     "rlfactory_environments": 3,
     "rlfactory_judge": 2,
     "rlfactory_mcp": 15,
     "rlfactory_verl": 110,
 }
 PINNED_LEFT = {
-    "rlfactory-agents",
-    "rlfactory-devkit",
     "rlfactory-environments",
     "rlfactory-judge",
     "rlfactory-mcp",
-    "rlfactory-ui",
     "rlfactory-verl",
 }
-DEVKIT_LEFT = {"rlfactory-agents", "rlfactory-environments", "rlfactory-ui"}
+DEVKIT_LEFT = {"rlfactory-environments"}
 CIRCLES_LEFT = {
     frozenset(("rlfactory_mcp.sharing.daemon", "rlfactory_mcp.sharing.rendezvous")),
 }

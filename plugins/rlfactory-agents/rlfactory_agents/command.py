@@ -13,7 +13,7 @@ import click
 from rlfactory_core.cli.options import REST, SETTINGS, nested, run_options, task_options
 from rlfactory_core.cli.output import echo
 from rlfactory_core.errors import UsageError
-from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.reporting import StoredTrajectory
 from rlfactory_core.settings import load_yaml, merge
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def _played_by_solve(
     plugin: str | None, overrides: Sequence[str | Mapping[str, Any]], model: str | None, count: int
 ) -> list[StoredTrajectory]:
     from rlfactory_core.runner import TaskBench, oracle
-    from rlfactory_core.tasks.generic import NAME
+    from rlfactory_core.tasks import NAME
 
     given = TaskBench(plugin or NAME, overrides)
     with given.again(_template(given, model)) if model else given as bench:
@@ -100,10 +100,10 @@ def _played_by_solve(
 def _template(bench: TaskBench, model: str) -> ChatFormat:
     """The chat format of a model; its tokenizer alone is loaded."""
     from rlfactory_core.cli.options import needs_local
-    from rlfactory_core.runner.making import make_chat
+    from rlfactory_core.runner import make_chat
 
     with needs_local():
-        from rlfactory_core.engines.local.model.loading import load_tokenizer
+        from rlfactory_core.engines.local.model import load_tokenizer
     return make_chat(bench.config.chat, bench.registry)(load_tokenizer(model))
 
 
@@ -127,8 +127,7 @@ def _played_by_server(
     import tempfile
 
     from rlfactory_core.cli.ui.progress import make_progress
-    from rlfactory_core.runner.choice import ModelChoice
-    from rlfactory_core.runner.evaluating import evaluate_run
+    from rlfactory_core.runner import ModelChoice, evaluate_run
 
     with tempfile.TemporaryDirectory(prefix="rlfactory-try-") as folder, make_progress(sys.stderr) as progress:
         few: dict[str, Any] = {"eval": {"limit": count, "sampled": False}, "out": f"{folder}/try"}

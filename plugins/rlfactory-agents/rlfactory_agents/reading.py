@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rlfactory_agents.exchange import ModelRequest
 from rlfactory_core.errors import ChatFormatError
-from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins import declared
 from rlfactory_core.protocols import ChatFormat, ChatFormatTraits, Sampled
 from rlfactory_core.types import Message
 

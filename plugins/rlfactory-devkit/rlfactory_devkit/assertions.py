@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
-from rlfactory_core.reporting.token_problems import mask_problem
+from rlfactory_core.reporting import mask_problem
 from rlfactory_core.types import Message, StopReason, ToolCall, Trajectory
 
 _WIDTH = 160  # characters of a message that are shown

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_core.context import ToolContext
+from rlfactory_core import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
 from rlfactory_core.protocols import Tool
 from rlfactory_devkit.wrappers import ToolWrapper

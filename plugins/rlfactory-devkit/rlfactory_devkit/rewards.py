@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from rlfactory_core.errors import VerifierError
-from rlfactory_core.rewards.scorers import accepted_answers
+from rlfactory_core.rewards import accepted_answers
 from rlfactory_core.runner import TaskBench
 from rlfactory_core.types import Sample, StopReason, Trajectory
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self
 
-from rlfactory_core.context import ToolContext
+from rlfactory_core import ToolContext
 from rlfactory_core.protocols import Env, EnvStart, EnvStep, Tool
 from rlfactory_core.rollout import ask_env
 from rlfactory_core.types import Message

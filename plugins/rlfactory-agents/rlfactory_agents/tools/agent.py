@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rlfactory_agents.tools.model import DelegateSource, Endpoint, name_call
+from rlfactory_core import ToolContext
 from rlfactory_core.clients import ServerModel
-from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolError, ToolUnavailableError
 from rlfactory_core.protocols import Env, Model, Request, Sampled, Tool, ToolManager, ToolSource
 from rlfactory_core.rollout import Episode, RolloutLimits, ToolEnv, rollout

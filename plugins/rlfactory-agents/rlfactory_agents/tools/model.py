@@ -12,9 +12,9 @@ from string import Formatter
 from textwrap import shorten
 from typing import Any
 
+from rlfactory_core import ToolContext
 from rlfactory_core.cache import digest
 from rlfactory_core.clients import OpenAIClient
-from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, ToolError, UsageError, nearest
 from rlfactory_core.protocols import Model, Request, Tool, ToolSource
 from rlfactory_core.types import Message, SamplingParams, ToolSpec

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlfactory_core.context import ToolContext
+from rlfactory_core import ToolContext
 from rlfactory_core.protocols import Env, EnvStart, EnvStep, Tool
 from rlfactory_core.types import Message
 from rlfactory_devkit.wrappers import EnvWrapper, ToolWrapper

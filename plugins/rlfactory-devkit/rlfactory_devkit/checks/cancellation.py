@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 from unittest.mock import patch
 
-from rlfactory_core.context import ToolContext
+from rlfactory_core import ToolContext
 from rlfactory_core.protocols import EnvStep, Tool
 from rlfactory_core.runner import TaskBench, oracle, script
 from rlfactory_core.tiny import answer_text

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import Any
 from unittest.mock import patch
 
-from rlfactory_core.runner.loop_thread import LoopThread
-from rlfactory_core.tasks.runtime import TaskRuntime
+from rlfactory_core.runner import LoopThread
+from rlfactory_core.tasks import TaskRuntime
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, describe_error, judged
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rlfactory_core.protocols import Tool
 from rlfactory_core.runner import oracle, script
-from rlfactory_core.tasks.solving import is_demonstrated
+from rlfactory_core.tasks import is_demonstrated
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import FaultKind, ToolCall, Trajectory
 from rlfactory_devkit.checks.context import CheckContext

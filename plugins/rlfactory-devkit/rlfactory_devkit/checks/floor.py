@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rlfactory_core.rewards.answers import exact_match
-from rlfactory_core.rewards.scorers import last_answer
+from rlfactory_core.rewards import exact_match, last_answer
 from rlfactory_core.runner import Policy, constant
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import Message, Sample

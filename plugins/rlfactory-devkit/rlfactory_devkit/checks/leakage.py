@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from rlfactory_core.protocols import EnvStart
-from rlfactory_core.rewards.answers import normalize
+from rlfactory_core.rewards import normalize
 from rlfactory_core.tools import undescribed
 from rlfactory_core.types import Sample
 from rlfactory_devkit.checks.context import CheckContext

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.plugins.fingerprint import Fingerprint
-from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.plugins import Fingerprint, Registry
 from rlfactory_core.runner import TaskBench, oracle
 from rlfactory_core.types import Sample, Trajectory
 

@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
-from rlfactory_core.tasks.solving import is_demonstrated
+from rlfactory_core.tasks import is_demonstrated
 from rlfactory_core.types import Sample
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, seen, wrong

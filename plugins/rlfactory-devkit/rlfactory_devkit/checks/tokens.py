@@ -6,15 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rlfactory_core import Lazy
 from rlfactory_core.chat import TemplateFormat, ToyChatFormat, choose_format
 from rlfactory_core.errors import ChatFormatError, MissingExtraError
-from rlfactory_core.plugins.declared import declared
-from rlfactory_core.plugins.lazy import Lazy
-from rlfactory_core.plugins.loading import Registration
+from rlfactory_core.plugins import Registration, declared
 from rlfactory_core.protocols import ChatFormat, ChatFormatFactoryTraits
-from rlfactory_core.reporting.token_problems import mask_problem
-from rlfactory_core.runner import Policy, TaskBench, oracle
-from rlfactory_core.runner.making import make_chat
+from rlfactory_core.reporting import mask_problem
+from rlfactory_core.runner import Policy, TaskBench, make_chat, oracle
 from rlfactory_core.types import Message, Sample, Trajectory
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, describe_error, judged, seen

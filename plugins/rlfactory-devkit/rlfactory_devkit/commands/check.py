@@ -101,7 +101,7 @@ def check(
 
 def _task_and_rest(plugin: str | None, rest: tuple[str, ...], own: bool) -> tuple[str, tuple[str, ...]]:
     """The task's name and the other words: a KEY=VALUE may come before the name, and data of one's own needs none."""
-    from rlfactory_core.tasks.generic import NAME
+    from rlfactory_core.tasks import NAME
 
     words = () if plugin is None else (plugin, *rest)
     keys = tuple(takewhile(_KEY.match, words))

@@ -72,7 +72,7 @@ def play(
     "text": "…"}, and each line of standard output the conversation after it.
     """
     from rlfactory_core.cli.ui.progress import make_progress
-    from rlfactory_core.runner.choice import ModelChoice
+    from rlfactory_core.runner import ModelChoice
     from rlfactory_devkit.play.conversation import PlayFiles, converse
 
     words = [*([run] if run and "=" in run else []), *rest]  # KEY=VALUE can come first, where there is no run

@@ -89,10 +89,10 @@ def _prompt(bench: TaskBench, sample: Sample) -> dict[str, Any]:
     if bench.runtime.agents is not None:
         raise UsageError("An agent of your own writes its prompts itself: see them with `rlfactory agents try`.")
     from rlfactory_core.chat import unwritten
-    from rlfactory_core.runner.making import make_chat
+    from rlfactory_core.runner import make_chat
 
     with needs_local():
-        from rlfactory_core.engines.local.tiny.building import tokenizer_of
+        from rlfactory_core.engines.local.tiny import tokenizer_of
     tokenizer = tokenizer_of(bench.config, bench.setup, bench.registry.fingerprints())
     chat = make_chat(bench.config.chat, bench.registry)(tokenizer)
     start = bench.run(bench.opening(sample), DEADLINE_S, "the start of the episode")

@@ -12,16 +12,15 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from rlfactory_core.cache import write_atomically
 from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.errors import UsageError, nearest
-from rlfactory_core.plugins.registry import Registry
+from rlfactory_core.plugins import Registry
 from rlfactory_core.protocols import Sampler
-from rlfactory_core.reporting.folder import RunFolder, write_atomic
+from rlfactory_core.reporting import RunFolder, json_text
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.reporting.trajectories import json_text
-from rlfactory_core.runner.choice import ModelChoice, model_name
-from rlfactory_core.runner.resolving import check
-from rlfactory_core.tasks.opening import OpenTasks, open_tasks
+from rlfactory_core.runner import ModelChoice, check, model_name
+from rlfactory_core.tasks import OpenTasks, open_tasks
 from rlfactory_core.types import Message, Sample
 from rlfactory_devkit.play.play import Draw, Play, PlayedTurn
 
@@ -109,7 +108,7 @@ class Conversation:
                 raise
             raise UsageError(f"{name}: {str(error).partition('() ')[2]}.") from None
         if self._files.kept:
-            write_atomic(self._files.kept, json_text(self.view()) + "\n")
+            write_atomically(self._files.kept, f"{json_text(self.view())}\n".encode(errors="backslashreplace"))
 
     def view(self) -> dict[str, Any]:
         """Where the conversation stands, as JSON data."""

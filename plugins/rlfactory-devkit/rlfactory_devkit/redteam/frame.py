@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from rlfactory_core.rewards.scorers import extract_answer
+from rlfactory_core.rewards import extract_answer
 from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN, answer_text
 from rlfactory_core.types import Message, ToolCall
 

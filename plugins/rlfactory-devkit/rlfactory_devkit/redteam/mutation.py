@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from rlfactory_core.rewards.answers import normalize
+from rlfactory_core.rewards import normalize
 from rlfactory_core.types import Message, Sample, ToolCall, Trajectory
 from rlfactory_devkit.redteam.frame import FRAMES, Frame
 from rlfactory_devkit.rewards import known_answers

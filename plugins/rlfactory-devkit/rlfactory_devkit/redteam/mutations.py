@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from rlfactory_core.rewards.answers import exact_match, normalize, number
+from rlfactory_core.rewards import exact_match, normalize, number
 from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN, answer_text, call
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 from rlfactory_devkit.redteam.mutation import Case, Made, Material, Mutation, mutation

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from rlfactory_core.context import ToolContext
+from rlfactory_core import ToolContext
 from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import ToolManager
 from rlfactory_core.reporting.progress import NullProgress, Progress

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from rlfactory_core.errors import UsageError
-from rlfactory_core.plugins.discovery import discover
+from rlfactory_core.plugins import discover
 
 LONGEST = 30  # characters, so that lines of the templates with the name do not become too long
 RESERVED = {"builtin", "doctor", "eval", "new", "plugins", "run", "tests", "data", "tools", "trace"}

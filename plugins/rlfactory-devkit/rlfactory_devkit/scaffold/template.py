@@ -14,8 +14,8 @@ from importlib.resources.abc import Traversable
 
 from jinja2 import Environment, StrictUndefined
 
+from rlfactory_core import __version__
 from rlfactory_core.errors import UsageError, nearest
-from rlfactory_core.version import __version__
 from rlfactory_devkit.scaffold.names import Names
 
 COMMON = "common"

@@ -1,5 +1,5 @@
 """The default model of a run without `--model`: built from the task's recipe, warm-started, cached."""
 
-from rlfactory_core.engines.local.tiny.folder import tiny_model_folder
+import lazy_loader
 
-__all__ = ["tiny_model_folder"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

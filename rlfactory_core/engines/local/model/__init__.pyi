@@ -1,0 +1,1 @@
+from .loading import load_tokenizer as load_tokenizer

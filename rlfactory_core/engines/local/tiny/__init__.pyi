@@ -1,0 +1,2 @@
+from .building import tokenizer_of as tokenizer_of
+from .folder import tiny_model_folder as tiny_model_folder

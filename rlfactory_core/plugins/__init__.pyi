@@ -1,0 +1,6 @@
+from .declared import declared as declared
+from .discovery import PluginEntry as PluginEntry
+from .discovery import discover as discover
+from .fingerprint import Fingerprint as Fingerprint
+from .loading import Registration as Registration
+from .registry import Registry as Registry
