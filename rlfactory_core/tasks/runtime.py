@@ -5,6 +5,7 @@ Every engine uses it in each of its worker processes, so that trajectories do no
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -166,8 +167,11 @@ class TaskRuntime:
         """
         episode = self.episode(sample, temperature, seed, session, manager)
         scoring = self.rewards.scoring(sample, attempts)
-        played = await gather_all(self.rollout(each, model, scoring) for each in episode.attempts(attempts))
-        return Group(sample, tuple(played))
+        playing = [
+            asyncio.create_task(self.rollout(each, model, scoring), name=each.session)
+            for each in episode.attempts(attempts)
+        ]
+        return Group(sample, tuple(await gather_all(playing)))
 
     async def play_one(
         self,
