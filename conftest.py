@@ -6,12 +6,15 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
-from hypothesis import HealthCheck, settings
 
-settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("any machine")
+if find_spec("hypothesis"):  # not all plugins' tests use it
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("any machine")
 
 # Tests run in several processes, and their models are tiny: more threads for a multiplication only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
