@@ -10,10 +10,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))  # what several tests share
+
 from database_servers import PASSWORD, NotInstalledError, Server, mariadb_server, postgres_server
 from sql_databases import VARIABLE
-
-sys.path.insert(0, str(Path(__file__).parent))  # red_team, which several tests share
 
 SHOPS = """
 CREATE TABLE city (id INTEGER PRIMARY KEY, name TEXT NOT NULL, country TEXT NOT NULL);
