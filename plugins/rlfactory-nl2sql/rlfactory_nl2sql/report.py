@@ -14,23 +14,8 @@ from typing import Any
 from rlfactory_core import Trajectory, Verdict
 from rlfactory_core.reporting import RunData, Section
 from rlfactory_core.rewards import accepted_answers
-from rlfactory_nl2sql.connection import Failure
 from rlfactory_nl2sql.rewards.answers import NO_ANSWER, predicted_sql
 
-RIGHT = "right"
-BY_ACCIDENT = "right on the given database only, by accident"
-WRONG = "other rows"
-NONE = "no answer"
-UNKNOWN = "could not be judged"
-FAILURES = {
-    Failure.ERROR: "an error: syntax, unknown names, types",
-    Failure.REFUSED: "refused: more than reading",
-    Failure.DEADLINE: "too slow",
-    Failure.ROWS: "too many rows",
-    Failure.BYTES: "too large a result",
-    Failure.MEMORY: "too much memory",
-}
-ORDER = (RIGHT, BY_ACCIDENT, WRONG, *FAILURES.values(), NONE, UNKNOWN)
 REWARD = "execution"
 _TITLE = "The query"
 _RESULTS = {"expected": "right", "got": "answered"}  # in a verdict's data: the columns' names and some rows
@@ -42,7 +27,7 @@ def answers(run: RunData) -> Section | None:
     if name is None:
         return None
     before, after = (_kinds(run, f"eval-{when}", name) for when in ("before", "after"))
-    rows = [(kind, _share(kind, before), _share(kind, after)) for kind in ORDER if before[kind] or after[kind]]
+    rows = [(kind, _share(kind, before), _share(kind, after)) for kind, _ in (after + before).most_common()]
     note = "Held-out questions, greedy. By accident: a varied database tells the query from the right one."
     return Section.of_table("Queries", ("the answer is", "before", "after"), rows, note)
 
@@ -63,14 +48,14 @@ def _kinds(run: RunData, evaluation: str, reward: str) -> Counter[str]:
 
 def _kind(verdict: Verdict | None) -> str:
     if verdict is None or verdict.passed is None:
-        return UNKNOWN
+        return "could not be judged"
     if verdict.passed:
-        return RIGHT
+        return "right"
     if NO_ANSWER in verdict.reasons:
-        return NONE
+        return "no answer"
     if "failure" in verdict.data:
-        return FAILURES[Failure(verdict.data["failure"])]
-    return BY_ACCIDENT if verdict.data.get("instances", 0) > 1 else WRONG
+        return f"fails: {verdict.data['failure']}"
+    return "right on the given database only, by accident" if verdict.data.get("instances", 0) > 1 else "other rows"
 
 
 def _share(kind: str, found: Counter[str]) -> str:

