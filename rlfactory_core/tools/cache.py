@@ -7,18 +7,18 @@ calls go on without it. Only whole answers without a fault are kept, and never t
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import math
 import sqlite3
-import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from sys import getsizeof
 from typing import Any, Protocol, TypeVar
+
+from filelock import FileLock
 
 from rlfactory_core.cache import digest
 from rlfactory_core.images import NAME
@@ -113,6 +113,7 @@ class DiskCache:
         self._path = folder / _FILE
         self._max_bytes = max_bytes
         self._thread = BlockingPool("cache", max_threads=1)
+        self._making = FileLock(f"{self._path}.lock", _BUSY_S)  # SQLite itself does not guard the making of its file
         self._connection: sqlite3.Connection | None = None  # the thread's
         self._off = False
         self._warned = False
@@ -150,7 +151,7 @@ class DiskCache:
             except sqlite3.DatabaseError:
                 self._warn_once("is damaged and is made anew")
                 self._disconnect()
-                with self._lock():
+                with self._making:
                     _remove_unless_sound(self._path)
                 return work(self._connect())
         except (sqlite3.Error, OSError) as error:
@@ -160,7 +161,7 @@ class DiskCache:
     def _connect(self) -> sqlite3.Connection:
         if self._connection is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._lock():
+            with self._making:
                 self._connection = _open(self._path)
         return self._connection
 
@@ -169,21 +170,6 @@ class DiskCache:
         if connection is not None:
             with suppress(sqlite3.Error):
                 connection.close()
-
-    @contextmanager
-    def _lock(self) -> Iterator[None]:
-        """Lets one process at a time make the file, which SQLite itself does not guard."""
-        with open(f"{self._path}.lock", "w") as file:
-            gives_up = time.monotonic() + _BUSY_S
-            while True:
-                try:
-                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                except BlockingIOError:
-                    if time.monotonic() > gives_up:
-                        raise
-                    time.sleep(0.01)
-            yield
 
     def _warn_once(self, what: str) -> None:
         if not self._warned:
