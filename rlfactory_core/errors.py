@@ -7,7 +7,7 @@ rlfactory. A message says what is wrong, what was found, what is expected and wh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 __all__ = [
@@ -48,7 +48,15 @@ class UsageError(RlfactoryError, ValueError):
 
 
 class ConfigError(UsageError):
-    """A configuration key or value that does not fit the schema."""
+    """A configuration key or value that does not fit the schema.
+
+    Args:
+        unknown: the keys that no section has.
+    """
+
+    def __init__(self, *args: object, unknown: Sequence[str] = ()) -> None:
+        super().__init__(*args)
+        self.unknown = tuple(unknown)
 
 
 class DataError(UsageError):
@@ -148,10 +156,14 @@ class VerifierError(RlfactoryError):
         self.counts: Mapping[str, float] = dict(counts or {})
 
 
+def close_names(name: str, known: Iterable[str]) -> list[str]:
+    """The names that an unknown one may be a misspelling of, the nearest first."""
+    return get_close_matches(name, list(known), n=3, cutoff=0.6)
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """The end of an error message about an unknown name: ``"Did you mean 'lr'?"``, or all known names."""
     names = sorted(set(known))
-    close = get_close_matches(name, names, n=3, cutoff=0.6)
-    if close:
+    if close := close_names(name, names):
         return "Did you mean " + " or ".join(repr(item) for item in close) + "?"
     return "Known: " + (", ".join(names) if names else "none") + "."

@@ -90,12 +90,14 @@ def meant_options(command: click.Command) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        wrong = re.match(r"Unknown key 'task\.(\w+)'", str(error))
-        engine = _engine_with(wrong[1]) if wrong else None
+        section, _, wrong = (error.unknown or ("",))[0].partition(".")
+        if section != "task":
+            raise
+        engine = _engine_with(wrong)
         if engine is not None:
             raise ConfigError(f"{error} It is an option of the {engine} engine: add --engine {engine}") from error
         names = [name for parameter in command.params for name in parameter.opts if name.startswith("--")]
-        close = get_close_matches(f"--{wrong[1].replace('_', '-')}", names, n=1, cutoff=0.75) if wrong else []
+        close = get_close_matches(f"--{wrong.replace('_', '-')}", names, n=1, cutoff=0.75)
         if not close:
             raise
         raise ConfigError(f"{error} Or did you mean the command's own option {close[0]}?") from error

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.cache import write_atomically
-from rlfactory_core.errors import CheckpointError, ConfigError, DataError, UsageError, nearest
+from rlfactory_core.errors import CheckpointError, ConfigError, DataError, UsageError, close_names, nearest
 from rlfactory_core.images import image_path, named_files
 from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
 from rlfactory_core.settings import dump_yaml, load_yaml
@@ -88,10 +88,10 @@ class RunFolder:
                 return cls(path)
         known = sorted((path.name for path in root.iterdir() if _is_run(path)), reverse=True) if root.is_dir() else []
         why = "it is a folder, but holds no config.yaml" if Path(run).is_dir() else "there is no such folder"
-        hint = nearest(Path(run).name, known)
-        if not hint.startswith("Did you mean"):
-            newest = ", ".join(known[:3])
-            hint = f"The newest under {root}/: {newest}." if newest else f"There are none under {root}/ yet."
+        newest = ", ".join(known[:3])
+        hint = f"The newest under {root}/: {newest}." if newest else f"There are none under {root}/ yet."
+        if close_names(Path(run).name, known):
+            hint = nearest(Path(run).name, known)
         raise UsageError(f"no run at '{run}': {why}. Expected a run's folder, or its name under {root}/. {hint}")
 
     @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from rlfactory_core.algo.guard import STOPPED_BY, began
+from rlfactory_core.algo.guard import began
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.folders import save_config
@@ -21,12 +21,7 @@ def rolled_back(prepared: Prepared, folder: RunFolder, stop: StopRequest, progre
     What the guard finds began some steps before; a good checkpoint is older than those.
     """
     config, go_back = prepared.config, prepared.traits.roll_back
-    if (
-        config.train.guard != "rollback"
-        or go_back is None
-        or stop.interrupted
-        or not stop.reason.startswith(STOPPED_BY)
-    ):
+    if config.train.guard != "rollback" or go_back is None or stop.interrupted or not stop.warning:
         return None
     last = folder.read_metrics()[-1]
     found = int(last["step"] or 0)
@@ -39,7 +34,7 @@ def rolled_back(prepared: Prepared, folder: RunFolder, stop: StopRequest, progre
     train = config.train.model_copy(update={"lr": lr, "muon_lr": muon_lr, "guard": "stop"})
     config = config.model_copy(update={"train": train})
     save_config(config, prepared.registry, folder)
-    why = stop.reason.removeprefix(STOPPED_BY)
+    why = stop.warning
     folder.write_summary({**folder.read_summary(), ROLLED_BACK: {"from": found, "to": step, "lr": lr, "why": why}})
     progress.say(f"{why} The run goes back to step {step}, and on with train.lr={lr:g}.")
     return replace(check(look_up(config, prepared.registry)), traits=prepared.traits)

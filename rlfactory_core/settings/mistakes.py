@@ -13,16 +13,27 @@ from rlfactory_core.utils.display import shortened
 Key = tuple[str, ...]
 
 
+UNKNOWN = "extra_forbidden"  # pydantic's type of an error for a key that the section does not have
+
+
+def key_of(start: Key, error: Mapping[str, Any]) -> str:
+    """The key in the whole configuration that an error of pydantic is about."""
+    return ".".join(start + _place(error))
+
+
+def _place(error: Mapping[str, Any]) -> Key:
+    return tuple(str(part) for part in error["loc"])
+
+
 def explain(model_cls: type[BaseModel], start: Key, error: Mapping[str, Any]) -> str:
     """One error of pydantic.
 
     Args:
         start: the key of the section in the whole configuration.
     """
-    place: Key = tuple(str(part) for part in error["loc"])
-    key = ".".join(start + place) or "the configuration"
+    place, key = _place(error), key_of(start, error) or "the configuration"
     kind, message, found = error["type"], str(error["msg"]), shortened(repr(error["input"]), 80)
-    if kind == "extra_forbidden":
+    if kind == UNKNOWN:
         return f"Unknown key '{key}'. {_suggest(model_cls, start, place)}"
     if kind == "missing":
         return f"The key '{key}' has to be given."

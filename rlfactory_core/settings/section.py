@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Protocol, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.settings.mistakes import Key, explain
+from rlfactory_core.settings.mistakes import UNKNOWN, Key, explain, key_of
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -76,5 +76,6 @@ def validate_section(model_cls: type[Model], data: Mapping[str, Any], prefix: st
         return model_cls.model_validate(dict(data))
     except ValidationError as error:
         start: Key = tuple(prefix.split(".")) if prefix else ()
-        lines = [explain(model_cls, start, item) for item in error.errors(include_url=False)]
-        raise ConfigError("\n".join(lines)) from None
+        found = error.errors(include_url=False)
+        unknown = [key_of(start, item) for item in found if item["type"] == UNKNOWN]
+        raise ConfigError("\n".join(explain(model_cls, start, item) for item in found), unknown=unknown) from None

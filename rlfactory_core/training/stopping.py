@@ -165,7 +165,7 @@ class Stopping:
     def guard(self, warnings: Sequence[str]) -> None:
         """Request a stop for what the guard has newly found, unless ``train.guard=warn``."""
         if warnings and self._train.guard != "warn":
-            self._stop.request(f"{STOPPED_BY}{warnings[0]}")
+            self._stop.request(f"{STOPPED_BY}{warnings[0]}", warning=warnings[0])
 
     async def lost_too_many(self, groups: Sequence[Group]) -> bool:
         """Whether so many trajectories of all processes are masked that the step is not trained on."""

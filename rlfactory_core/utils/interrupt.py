@@ -25,7 +25,8 @@ class InterruptedRun(KeyboardInterrupt):
 class StopRequest:
     """A loop sets ``armed`` while it checks ``requested`` after each step.
 
-    ``interrupted`` is set by a signal, ``reason`` by a part of the run. ``task`` is the run's asyncio task, if it has
+    ``interrupted`` is set by a signal, ``reason`` by a part of the run; ``warning`` is what the guard has found, if it
+    has requested the stop. ``task`` is the run's asyncio task, if it has
     one; an interruption cancels it. A `KeyboardInterrupt` raised within the event loop could end another task instead.
     ``exit_code`` is that of a program which the first signal ended: 128 and the signal's number.
     """
@@ -33,7 +34,7 @@ class StopRequest:
     def __init__(self) -> None:
         self.armed = False
         self.interrupted = False
-        self.reason = ""
+        self.reason = self.warning = ""
         self.cancelled = False
         self.exit_code = 128 + signal.SIGINT
         self.task: asyncio.Task[Any] | None = None
@@ -42,9 +43,10 @@ class StopRequest:
     def requested(self) -> bool:
         return self.interrupted or bool(self.reason)
 
-    def request(self, reason: str) -> None:
+    def request(self, reason: str, *, warning: str = "") -> None:
         """Request a stop from within the run, also before a loop is armed; the first reason is kept."""
-        self.reason = self.reason or reason or "a part of the run requested it"
+        if not self.reason:
+            self.reason, self.warning = reason or "a part of the run requested it", warning
 
     def trigger(self) -> bool:
         """Handle Ctrl-C: returns True if the loop is asked to stop after its step; otherwise interrupts the run."""

@@ -132,7 +132,7 @@ def test_an_agent_without_the_plugin_that_plays_it_is_refused(
     data.write_text('{"prompt": "Who?", "answer": "him"}\n')
     options = ("--data", str(data), "--reward", "exact_match", "--api", "http://127.0.0.1:9/v1", "--model", "x")
     assert cli_main.invoke(["eval", "--agent", "cat", *options]) == 2
-    assert "is not installed: python -m pip install rlfactory-agents\n" in capsys.readouterr().err
+    assert "Install it: python -m pip install 'rlfactory-core[agents]'" in capsys.readouterr().err
 
 
 def test_mcp_servers_without_their_client_are_refused(
