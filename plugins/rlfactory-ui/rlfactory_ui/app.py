@@ -15,9 +15,8 @@ from rlfactory_core.serving import BodyError
 from rlfactory_ui.access import Access, guarded
 from rlfactory_ui.catalogue import Catalogue
 from rlfactory_ui.commands import Commands
-from rlfactory_ui.pages import STATIC, Site, environment, page
-from rlfactory_ui.routes import compare, entry, play, plugins, run, runs, start, start_parts, trajectories
-from rlfactory_ui.words import page_words
+from rlfactory_ui.pages import STATIC, Site, environment, page, page_words
+from rlfactory_ui.routes import compare, entry, play, run, runs, start, start_parts, trajectories
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -32,12 +31,12 @@ def create_app(runs_folder: Path, access: Access, commands: Commands | None = No
         access: who may use it.
         commands: the caller closes them.
     """
-    modules = (entry, runs, run, play, trajectories, compare, start, start_parts, plugins)
+    modules = (entry, runs, run, play, trajectories, compare, start, start_parts)
     routes = [route for module in modules for route in module.ROUTES]
     made = Starlette(
         routes=[
-            Route("/static/report.css", _report_css),
-            Route("/static/charts.js", _charts_js),
+            Route("/static/report.css", _report_file),
+            Route("/static/charts.js", _report_file),
             Mount("/static", StaticFiles(directory=STATIC)),
             *routes,
         ],
@@ -47,12 +46,11 @@ def create_app(runs_folder: Path, access: Access, commands: Commands | None = No
     return guarded(made, access)
 
 
-async def _report_css(_request: Request) -> Response:
-    return Response(environment().get_template("report.css").render(), media_type="text/css")
-
-
-async def _charts_js(_request: Request) -> Response:
-    return Response(environment().get_template("charts.js").render(), media_type="text/javascript")
+async def _report_file(request: Request) -> Response:
+    """A style or a script of the report."""
+    name = request.url.path.rpartition("/")[2]
+    kind = "text/css" if name.endswith(".css") else "text/javascript"
+    return Response(environment().get_template(name).render(), media_type=kind)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

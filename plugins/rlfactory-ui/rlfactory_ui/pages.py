@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -18,20 +19,36 @@ from rlfactory_ui.access import MAX_BODY, Access
 from rlfactory_ui.catalogue import Catalogue
 from rlfactory_ui.commands import Commands
 from rlfactory_ui.live import LiveRun
-from rlfactory_ui.words import page_words
 
 if TYPE_CHECKING:
     from jinja2 import Environment
     from starlette.requests import Request
 
+OPTIONS = {  # of the command, each a field of the form: its name, and its label on the page
+    "plugin": "Plugin",
+    "agent": "Agent",
+    "mcp": "MCP servers",
+    "data": "Training data",
+    "eval-data": "Held-out data",
+    "judge": "Judge",
+    "model": "Model",
+    "engine": "Engine",
+    "device": "Device",
+    "seed": "Seed",
+    "recipe": "Recipe",
+    "config": "Begin from",
+}
+_LABELS = {**OPTIONS, "reward": "Rewards", "out": "Name of the run"}
+_OPTION = re.compile(r"--([a-z-]+)\b")
 STATIC = Path(__file__).parent / "static"
+_RUNS_KEPT = 8  # in memory
 FORM_S = 30.0  # in which a browser has to send a form
 Form = dict[str, list[str]]
 
 
 @dataclass(slots=True)
 class Site:
-    """One server's state, all of which a restart can lose."""
+    """In-memory state of one server; a restart may lose it."""
 
     catalogue: Catalogue
     access: Access
@@ -49,9 +66,6 @@ class Site:
         while len(self.live) > _RUNS_KEPT:
             del self.live[next(iter(self.live))]
         return found
-
-
-_RUNS_KEPT = 8
 
 
 def site_of(request: Request) -> Site:
@@ -80,6 +94,11 @@ async def posted(request: Request) -> Form:
 def first(form: Form, name: str) -> str:
     """A field's first value without blanks at its ends; empty if it is missing."""
     return form.get(name, [""])[0].strip()
+
+
+def page_words(text: str) -> str:
+    """A message of the command line with the labels of this page in place of the options' names."""
+    return _OPTION.sub(lambda match: f"“{_LABELS[match[1]]}”" if match[1] in _LABELS else match[0], text)
 
 
 def kept_images(folder: RunFolder) -> KeptImages:

@@ -64,7 +64,7 @@ def _differences(configs: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[s
     """The keys whose values are not the same in all runs, and these values."""
     keyed = [dict(flat(config)) for config in configs]
     keys = dict.fromkeys(key for one in keyed for key in one)
-    rows = [(key, [_text(one.get(key)) for one in keyed]) for key in keys if key != "out"]
+    rows = [(key, ["none" if one.get(key) is None else str(one[key]) for one in keyed]) for key in keys if key != "out"]
     return [(key, values) for key, values in rows if len(set(values)) > 1]
 
 
@@ -73,10 +73,6 @@ def flat(value: Any, path: str = "") -> list[tuple[str, Any]]:
     if isinstance(value, Mapping) and value:
         return [pair for key, each in value.items() for pair in flat(each, f"{path}.{key}" if path else str(key))]
     return [(path, value)]
-
-
-def _text(value: Any) -> str:
-    return "none" if value is None else str(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,30 +108,19 @@ class Asked:
         why = "Only results on the same questions, with the same answers, compare."
         return " ".join([*texts, why]) if texts else ""
 
-    def rows(self, metric: str, runs: Sequence[RunData]) -> list[Result]:
-        """Each run's held-out results."""
+    def rows(self, metric: str, runs: Sequence[RunData]) -> list[dict[str, Any]]:
+        """Each run's held-out success on its own questions, and on those that all runs were asked if they differ."""
         shared = self.shared if self.difference() else []
         return [
-            Result(
-                run.name,
-                eval_value(run.summary, "before", metric),
-                eval_value(run.summary, "after", metric),
-                _mean(self.before[run.name], shared, metric),
-                _mean(self.after[run.name], shared, metric),
-            )
+            {
+                "run": run.name,
+                "before": eval_value(run.summary, "before", metric),
+                "after": eval_value(run.summary, "after", metric),
+                "shared_before": _mean(self.before[run.name], shared, metric),
+                "shared_after": _mean(self.after[run.name], shared, metric),
+            }
             for run in runs
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class Result:
-    """One run's held-out success. None: not measured."""
-
-    run: str
-    before: float | None  # on its own questions
-    after: float | None
-    shared_before: float | None  # on those that all runs were asked, where they differ
-    shared_after: float | None
 
 
 def _questions(folder: RunFolder, file: str) -> dict[str, Line]:

@@ -12,8 +12,7 @@ from pathlib import Path
 
 from rlfactory_core.errors import UsageError
 from rlfactory_ui.catalogue import is_name
-from rlfactory_ui.pages import Form, first
-from rlfactory_ui.words import OPTIONS
+from rlfactory_ui.pages import OPTIONS, Form, first
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +35,8 @@ class Draft:
             raise UsageError(f"The run's name: got '{name}', expected the name of a new folder in {runs}.")
         return cls(name, tuple(words_of(form)))
 
-    def command(self, runs: Path, *more: str) -> list[str]:
-        return ["run", *self.words, "--out", str(runs / self.name), *more]
+    def command(self, runs: Path) -> list[str]:
+        return ["run", *self.words, "--out", str(runs / self.name)]
 
 
 def words_of(form: Form) -> Iterator[str]:

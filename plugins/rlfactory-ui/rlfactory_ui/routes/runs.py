@@ -1,4 +1,4 @@
-"""The list of all runs, and what is done with one as a whole."""
+"""The list of all runs, what is done with one as a whole, what is installed, and what this machine can do."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from rlfactory_core.errors import UsageError
 from rlfactory_ui.catalogue import RunEntry
 from rlfactory_ui.pages import first, page, posted, site_of
 
+DOCTOR_S = 120.0
 SORTS: dict[str, Callable[[RunEntry], Any]] = {
     "started": lambda run: -run.started,
     "name": lambda run: run.name,
@@ -59,8 +60,26 @@ async def delete(request: Request) -> Response:
     return RedirectResponse("/", 303)
 
 
+async def installed(request: Request) -> Response:
+    found = (await site_of(request).commands.run("plugins", "list", "--json")).json()
+    return page(request, "plugins.jinja", plugins=found)
+
+
+async def about(request: Request) -> Response:
+    found = (await site_of(request).commands.run("plugins", "info", request.path_params["plugin"], "--json")).json()
+    return page(request, "plugin.jinja", plugin=found)
+
+
+async def doctor(request: Request) -> Response:
+    outcome = await site_of(request).commands.run("doctor", seconds=DOCTOR_S)
+    return page(request, "doctor.jinja", outcome=outcome)
+
+
 ROUTES = [
     Route("/", all_runs),
     Route("/runs/{name}/notes", annotate, methods=["POST"]),
     Route("/runs/{name}/delete", delete, methods=["POST"]),
+    Route("/plugins", installed),
+    Route("/plugins/{plugin}", about),
+    Route("/doctor", doctor),
 ]

@@ -16,11 +16,9 @@ from rlfactory_core import RunConfig
 from rlfactory_core.errors import UsageError
 from rlfactory_core.plugins.options import Option, section_options, value_text
 from rlfactory_ui import processes
-from rlfactory_ui.commands import CommandResult
-from rlfactory_ui.pages import first, page, part, posted, site_of
+from rlfactory_ui.pages import OPTIONS, first, page, part, posted, site_of
 from rlfactory_ui.routes.compare import flat
 from rlfactory_ui.routes.draft import Draft
-from rlfactory_ui.words import OPTIONS
 
 FIRST_KEYS = (  # of the configuration; the others are below "all keys"
     *("train.steps", "train.prompts_per_step", "train.group_size", "train.lr", "train.advantage", "train.aggregation"),
@@ -85,14 +83,10 @@ async def preview(request: Request) -> Response:
     site, form = site_of(request), await posted(request)
     draft = Draft.of(form, site.catalogue.runs)
     words = draft.command(site.catalogue.runs)
-    outcome = await _dry(request, words)
+    outcome = await site.commands.run(*words, "--dry-run")
     whole = {} if outcome.problem else dict(flat(yaml.safe_load(outcome.out)))
     values = {f"key.{key}": value_text(value) for key, value in whole.items() if value is not None}
     return part("preview.jinja", command=shlex.join(["rlfactory", *words]), outcome=outcome, values=values)
-
-
-async def _dry(request: Request, words: Sequence[str]) -> CommandResult:
-    return await site_of(request).commands.run(*words, "--dry-run")
 
 
 async def begin(request: Request) -> Response:
@@ -104,7 +98,7 @@ async def begin(request: Request) -> Response:
     site, form = site_of(request), await posted(request)
     draft = Draft.of(form, site.catalogue.runs)
     words = draft.command(site.catalogue.runs)
-    if problem := (await _dry(request, words)).problem:
+    if problem := (await site.commands.run(*words, "--dry-run")).problem:
         raise UsageError(problem)
     processes.start(site.catalogue.runs, draft.name, words)
     place = f"/runs/{quote(draft.name)}"
