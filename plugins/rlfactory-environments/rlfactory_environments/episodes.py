@@ -2,7 +2,7 @@
 
 An environment's prompt is known only after its reset, so a sample's own prompt merely names it, and the episode begins
 with what the environment says (`EnvStart.messages`). Rewards are given with each step (`EnvStep.reward`), so a task of
-these kinds has ``rewards = ENV_REWARDS``, which shows their sum as a metric; a user can add scorers beside it.
+these kinds has ``rewards = ENV_REWARDS``, which shows their sum as a metric; a user can add scorers.
 """
 
 from __future__ import annotations

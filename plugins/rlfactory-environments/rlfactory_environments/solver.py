@@ -24,8 +24,8 @@ def load_solver(name: str) -> Solver:
     function = _found(name)
 
     def solve(sample: Sample, messages: Sequence[Message]) -> Message:
-        said = function(sample, messages)
-        return Message("assistant", said) if isinstance(said, str) else said
+        reply = function(sample, messages)
+        return Message("assistant", reply) if isinstance(reply, str) else reply
 
     return solve
 

@@ -70,7 +70,7 @@ class Supervisor:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
             signal.signal(number, signal.SIG_IGN)  # the fork server outlives its client, to clean up
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        with contextlib.suppress(OSError, ValueError):  # macOS has another limit beside this one
+        with contextlib.suppress(OSError, ValueError):  # macOS has a further limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
     def serve(self) -> None:

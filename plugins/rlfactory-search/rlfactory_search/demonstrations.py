@@ -73,12 +73,12 @@ class Demonstrator:
             query = good_query(relation, subject)
             if rng.random() < self.care.clumsy_query:
                 query = self._clumsy(world, relation, subject, rng)
-            said = call_text(query)
+            turn = call_text(query)
             if rng.random() < self.care.format_slip:
-                messages.append(Message("assistant", said.replace("}}", "}")))
+                messages.append(Message("assistant", turn.replace("}}", "}")))
                 return tuple(messages)
             result = self.search(world, query)
-            messages += [Message("assistant", said), Message("tool", result, name="search")]
+            messages += [Message("assistant", turn), Message("tool", result, name="search")]
             subject = question.path[hop + 1]
             if subject not in result or rng.random() < self.care.wrong_copy:
                 subject = _any_object(result, rng)

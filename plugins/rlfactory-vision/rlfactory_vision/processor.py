@@ -62,8 +62,8 @@ class QwenVision:
     # --- Vision -----------------------------------------------------------------------------------------------------
 
     def images_in(self, messages: Sequence[Message]) -> tuple[str, ...]:
-        said = (message.content for message in messages if message.role != "assistant")
-        return tuple(image.digest for text in said for image in images_in(text))
+        texts = (message.content for message in messages if message.role != "assistant")
+        return tuple(image.digest for text in texts for image in images_in(text))
 
     def inputs(self, ids: Any, images: Sequence[Sequence[str]]) -> Mapping[str, Any]:
         shown = ids == self._pad

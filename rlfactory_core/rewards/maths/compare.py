@@ -43,8 +43,8 @@ def same(gold: str, answer: str) -> bool:
 def same_text(gold: str, answer: str) -> bool:
     """Whether two answers are the same text, or plain texts that `exact_match` accepts; it needs no process."""
     gold, answer = gold.strip(), answer.strip()
-    plain, said = _plain(gold), _plain(answer)
-    return bool(answer) and (gold == answer or bool(plain and said and exact_match(said, [plain])))
+    plain, plain_answer = _plain(gold), _plain(answer)
+    return bool(answer) and (gold == answer or bool(plain and plain_answer and exact_match(plain_answer, [plain])))
 
 
 def is_parsable(gold: str) -> bool:

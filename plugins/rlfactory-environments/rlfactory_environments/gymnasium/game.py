@@ -30,7 +30,7 @@ class Game(Protocol):
         """Begin; the text has the rules."""
         ...
 
-    def step(self, said: str) -> Seen:
+    def step(self, reply: str) -> Seen:
         """
         Raises:
             IllegalActionError: the text is no action.

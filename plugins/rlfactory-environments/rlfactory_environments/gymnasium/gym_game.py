@@ -54,7 +54,7 @@ class GymGames:
         id: as for ``gymnasium.make``; ``module:id`` imports the module first, which registers it.
         arguments: of ``gymnasium.make``.
         names: of the actions; empty: the known ones, else numbers.
-        rules: what the model is told of the environment; empty: the first paragraph of its own description.
+        rules: what the model reads about the environment; empty: the first paragraph of its own description.
 
     Raises:
         MissingExtraError: Gymnasium is not installed.
@@ -134,8 +134,8 @@ class GymGame:
         text = "\n\n".join(filter(None, (f"{self._id}. {self._rules}", about, self._actions.rule)))
         return Seen(f"{text}\n\n{self._shown(observation)}", state=written(observation))
 
-    def step(self, said: str) -> Seen:
-        observation, reward, terminated, truncated, _ = self._environment.step(self._actions.read(said))
+    def step(self, reply: str) -> Seen:
+        observation, reward, terminated, truncated, _ = self._environment.step(self._actions.read(reply))
         ended = bool(terminated), bool(truncated)
         return Seen(self._shown(observation), written(observation), float(reward), *ended)
 

@@ -79,14 +79,14 @@ def actions_of(space: Space[Any], names: Sequence[str]) -> Actions:
     if names:
         raise UsageError(f"Only a discrete action space has names, and this one is {space}. Drop action_names.")
     if isinstance(space, spaces.Text):
-        return Actions("Reply with a text.", lambda said: _text(said, space))
+        return Actions("Reply with a text.", lambda reply: _text(reply, space))
     if isinstance(space, (spaces.MultiDiscrete, spaces.MultiBinary, spaces.Box)):
         count = math.prod(space.shape)
         if count <= MOST_PARTS:
             return Actions(
                 f"Reply with {count} number{'' if count == 1 else 's'} of the space {space}, such as "
                 f"{written(space.sample())}.",
-                lambda said: _numbers(said, space, count),
+                lambda reply: _numbers(reply, space, count),
             )
     raise UsageError(
         f"Its actions cannot be written as text: {str(space)[:200]}. Text, Discrete, and Box, MultiDiscrete and "
@@ -103,33 +103,33 @@ def _discrete(count: int, start: int, names: Sequence[str]) -> Actions:
     known = {name.casefold(): start + number for number, name in enumerate(shown)}
     known.update({str(start + number): start + number for number in range(count)})
     rule = f"Reply with one action, and nothing else: {', '.join(shown)}."
-    return Actions(rule, lambda said: _one_of(said, known, shown), shown)
+    return Actions(rule, lambda reply: _one_of(reply, known, shown), shown)
 
 
-def _one_of(said: str, known: Mapping[str, int], shown: Sequence[str]) -> int:
+def _one_of(reply: str, known: Mapping[str, int], shown: Sequence[str]) -> int:
     """The action that is the whole text, its last line, or what stands in the last brackets."""
-    lines = said.strip().splitlines() or [""]
-    bracketed = _BRACKETED.findall(said)
-    for text in (said, lines[-1], *bracketed[-1:]):
+    lines = reply.strip().splitlines() or [""]
+    bracketed = _BRACKETED.findall(reply)
+    for text in (reply, lines[-1], *bracketed[-1:]):
         found = known.get(text.strip().strip("[]()*\"'`. ").casefold())
         if found is not None:
             return found
     raise IllegalActionError(f"That is no action. Reply with one of: {', '.join(shown)}.")
 
 
-def _text(said: str, space: Any) -> str:
-    if space.contains(said):
-        return said
+def _text(reply: str, space: Any) -> str:
+    if space.contains(reply):
+        return reply
     raise IllegalActionError(
         f"That is no action: expected {space.min_length} to {space.max_length} characters of the set "
         f"{space.characters!r:.100}."
     )
 
 
-def _numbers(said: str, space: Any, count: int) -> Any:
+def _numbers(reply: str, space: Any, count: int) -> Any:
     import numpy as np
 
-    lines = said.strip().splitlines() or [""]
+    lines = reply.strip().splitlines() or [""]
     found = _NUMBER.findall(lines[-1])
     if len(found) == count:
         try:

@@ -33,7 +33,7 @@ class GymnasiumTask(Task):
         arguments: dict[str, Any] = {}
         """Of the environment's maker, such as {"is_slippery": false}."""
         rules: str = ""
-        """What the model is told of the environment; by default its own description."""
+        """What the model reads about the environment; by default its own description."""
         system: str = ""
         """A system message; by default there is none."""
         action_names: str = ""

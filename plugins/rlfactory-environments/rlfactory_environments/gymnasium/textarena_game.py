@@ -31,7 +31,7 @@ class TextArenaGames:
     Args:
         id: as for ``textarena.make``.
         arguments: of the game.
-        rules: what the model is told before the game's own prompt.
+        rules: what the model reads before the game's own prompt.
         patience_s: how long another game may move until this one goes on without waiting for it.
 
     Raises:
@@ -96,9 +96,9 @@ class TextArenaGame:
         self._text = self._seen = self._alone(begin)
         return Seen("\n\n".join(filter(None, (self._rules, self._seen.strip()))))
 
-    def step(self, said: str) -> Seen:
+    def step(self, reply: str) -> Seen:
         def move() -> tuple[bool, str]:
-            done, _ = self._game.step(action=said)
+            done, _ = self._game.step(action=reply)
             return bool(done), "" if done else self._observe()
 
         done, text = self._alone(move)
@@ -108,10 +108,10 @@ class TextArenaGame:
             reason, reward = str(mine.get("reason", "")), float((rewards or {}).get(0, 0.0))
             facts = {"reason": reason, "invalid_move": bool(mine.get("invalid_move"))}
             return Seen(reason, reward=reward, terminated=True, facts=facts)
-        # Most games show all that was ever said; the model has that already.
+        # Most games show the whole conversation; the model has its beginning already.
         new = text[len(self._seen) :] if text.startswith(self._seen) else text
         self._seen, self._text = text, new
-        return Seen(self._without_echo(new, said).strip())
+        return Seen(self._without_echo(new, reply).strip())
 
     def actions(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(f"[{each}]" for each in _BRACKETED.findall(self._text) if each != "GAME")) or (
@@ -127,11 +127,11 @@ class TextArenaGame:
             return observation
         return "\n".join(str(message) for _, message, *_ in observation)  # of a game without wrappers
 
-    def _without_echo(self, text: str, said: str) -> str:
+    def _without_echo(self, text: str, reply: str) -> str:
         """The text without the player's own move, which a game's log repeats."""
         lines = text.lstrip("\n")
         name = self._game.state.role_mapping.get(0, "Player 0")
-        for move in (said, f"[{said}]"):
+        for move in (reply, f"[{reply}]"):
             for speaker in (name, "GAME"):  # some games log a move as if it were their own
                 lines = lines.removeprefix(f"[{speaker}] {move}\n")
         return lines

@@ -3,7 +3,7 @@
 - The schema has one field, which is a text: each turn of the model is this text.
 - It has other fields: the model gets a tool ``act`` with this schema.
 - It is that of MCP tools (``CallToolAction``): the model gets the environment's tools, and a call is a step.
-- The server has tools beside actions of its own: a call is made by MCP and gives no reward; only an action is a step.
+- The server has tools and actions of its own: a call is made by MCP and gives no reward; only an action is a step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class ActionForm:
     act: ToolSpec | None = None  # the action is the arguments of a call of this tool
     mcp_steps: bool = False  # a call of one of the environment's tools is a step
     fixed: Mapping[str, Any] | None = None  # fields that have only one value, such as ``type``
-    help: str = ""  # what the model is told about ``field``
+    help: str = ""  # what the model reads about ``field``
 
     def text_action(self, text: str) -> dict[str, Any]:
         """The action of a turn's text, for a form with ``field``."""
@@ -35,7 +35,7 @@ class ActionForm:
         return {**(self.fixed or {}), self.field: text}
 
     def call_action(self, call: ToolCall) -> dict[str, Any] | None:
-        """The action of a call; None if it is a tool beside the actions, or unknown."""
+        """The action of a call; None if it is another tool, or unknown."""
         if self.mcp_steps:
             return {"type": "call_tool", "tool_name": call.name, "arguments": dict(call.arguments or {})}
         return {**(self.fixed or {}), **(call.arguments or {})} if self.act and call.name == ACT else None

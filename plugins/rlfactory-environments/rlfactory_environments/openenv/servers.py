@@ -148,7 +148,7 @@ class Servers:
         if not isinstance(error, ServerFullError):
             _log.warning("%s", error)
             return
-        others = server.held - 1  # sessions of this process beside the refused one
+        others = server.held - 1  # sessions of this process, without the refused one
         server.most = min(server.most, error.most or max(1, others))
         if not server.warned:
             server.warned = True

@@ -69,7 +69,7 @@ class Session:
         return data if isinstance(data, Refusal) else read_observed(self.url, data)
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any | Refusal:
-        """Call a tool by MCP, beside the environment's steps: there is no reward, and the episode does not end.
+        """Call a tool by MCP, which is no step of the environment: there is no reward, and the episode does not end.
 
         Raises:
             BackendError: the server does not answer.

@@ -69,11 +69,11 @@ async def _converse(client: AsyncOpenAI, model: str, messages: list[Any], tools:
     while True:
         offered = {"tools": tools.schemas} if tools.schemas else {}
         completion = await client.chat.completions.create(model=model, messages=messages, **offered)
-        said = completion.choices[0].message
-        messages.append(said.model_dump(exclude_none=True))
-        if not said.tool_calls:
+        reply = completion.choices[0].message
+        messages.append(reply.model_dump(exclude_none=True))
+        if not reply.tool_calls:
             return
-        for call in said.tool_calls:
+        for call in reply.tool_calls:
             content = await tools.call(call.function.name, call.function.arguments)
             messages.append({"role": "tool", "tool_call_id": call.id, "content": content})
 

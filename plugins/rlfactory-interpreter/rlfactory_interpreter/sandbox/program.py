@@ -15,7 +15,7 @@ from rlfactory_sandbox.supervisor import Supervisor, pack
 
 from . import cells, scratch
 
-_CONTROL, _NO_INPUT, _OUTPUT = 3, 4, 5  # an interpreter's descriptors, beside the standard ones
+_CONTROL, _NO_INPUT, _OUTPUT = 3, 4, 5  # an interpreter's descriptors, besides the standard ones
 
 
 def main() -> None:
