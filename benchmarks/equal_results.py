@@ -9,7 +9,8 @@ run of the earlier commit, by both. With `--runs` the models and runs of the ear
 
 Compared are, for each attempt in training and in evaluations, its token ids, log-probabilities, reward, scores and end;
 the weights of each checkpoint; and the metrics that both commits report, but for seconds and the machine's. Metrics
-decide nothing, since one may be renamed. With `train.staleness` the run is made by `in_one_thread`.
+decide nothing, since one may be renamed. With `train.staleness` the run is made by `in_one_thread`. Log-probabilities
+and weights may differ by rounding there: other turns are decoded together where the code waits more or less often.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ ALL = ("train.workers=1", "train.prompts_per_step=4", "eval.every=2", "eval.limi
 KEPT = ("checkpoint.keep=20", "rollout.deterministic=true", "device=cpu")
 QUIZZED = ("rollout.max_turns=12", "rollout.max_turn_tokens=10", "rollout.max_tokens=500", "train.group_size=4")
 QUIZZED += ("train.advantage=gigpo", *RATES)
-COMPARED = ("tokens", "rewards", "weights")
+COMPARED = ("tokens", "log-probs", "rewards", "weights")
+EXACT = ("tokens", "rewards")  # also where rollouts overlap: the rest depends on which turns are decoded together
 JUDGE_URL = "JUDGE_URL"  # in a case's keys: the address of `scoring_server`
 
 
@@ -80,13 +82,12 @@ CASES = {
         resumed=True,
     ),
     "nl2sql": Case("SQL tools and verdicts", "nl2sql", ("rollout.max_turns=8", *LONG), model="nl2sql"),
-    "judge": Case("the demo and its judge", "judge", ("rollout.max_turns=4", *LONG), model="judge"),
     "judged": tiny("a judge at an address, beside a rule", f"rewards={REWARDS}", plugin=JUDGED),
     "ranked": tiny("a judge that ranks groups", f"rewards={RANKED}", plugin=JUDGED),
     "turn rewards": tiny(
         "`turn_grpo`, a reward by turn",
         *("train.advantage=turn_grpo", "train.gamma=0.9", "task.turn_reward=0.2"),
-        'rewards={"exact_match": 1.0, "env_reward": 0.5}',
+        'rewards={"exact_match": 1.0, "env_reward": 0.0}',
     ),
     "turn credit": Case(
         "`gigpo`, twelve turns",
@@ -151,7 +152,8 @@ class Found:
 
     @property
     def held(self) -> bool:
-        return not any(self.differences.values()) and not self.resumed
+        decisive = EXACT if CASES[self.case].overlaps else COMPARED
+        return not any(self.differences[what] for what in decisive) and not self.resumed
 
 
 def attempts(run: Path) -> dict[str, list[dict[str, Any]]]:
@@ -162,7 +164,8 @@ def attempts(run: Path) -> dict[str, list[dict[str, Any]]]:
         seen = [
             {
                 "at": f"{row['sample'].get('task', '')} {row['sample']['id']} {row['attempt']}",
-                "tokens": [(turn["context_ids"], turn["sampled_ids"], turn["logprobs"]) for turn in row["turns"]],
+                "tokens": [(turn["context_ids"], turn["sampled_ids"]) for turn in row["turns"]],
+                "log-probs": [value for turn in row["turns"] for value in turn["logprobs"]],
                 "rewards": [
                     row["reward"],
                     *(row["score"] and row["score"][key] for key in ("value", "components", "turns")),
@@ -186,8 +189,16 @@ def first_difference(before: Path, after: Path, what: str) -> str:
             return f"{name}: other samples"
         for left, right in zip(rows, other[name], strict=True):
             if left[what] != right[what]:
-                return f"{name}: {left['at'].strip()}"
+                apart = _apart(left[what], right[what]) if what == "log-probs" else ""
+                return f"{name}: {left['at'].strip()}{apart}"
     return ""
+
+
+def _apart(one: Sequence[float], other: Sequence[float]) -> str:
+    """How far two lists of numbers are apart at most."""
+    if len(one) != len(other):
+        return ""
+    return f", by {max(abs(left - right) for left, right in zip(one, other, strict=True)):.0e}"
 
 
 def weights_differ(before: Path, after: Path) -> str:
@@ -210,8 +221,11 @@ def tensor_differs(left: Path, right: Path) -> str:
     with safe_open(left, "np") as one, safe_open(right, "np") as other:
         if set(one.keys()) != set(other.keys()):
             return "other tensors"
-        names = sorted(one.keys())
-        return next((n for n in names if one.get_tensor(n).tobytes() != other.get_tensor(n).tobytes()), "")
+        for name in sorted(one.keys()):
+            left_values, right_values = one.get_tensor(name), other.get_tensor(name)
+            if left_values.tobytes() != right_values.tobytes():
+                return f"{name}, by {abs(left_values - right_values).max():.0e}"
+    return ""
 
 
 def metrics_differ(before: Path, after: Path) -> Iterator[str]:
@@ -231,6 +245,11 @@ def metrics_differ(before: Path, after: Path) -> Iterator[str]:
             yield name if all(one_has) else f"{name} ({'only before' if one_has[0] else 'only after'})"
 
 
+def difference(before: Path, after: Path, what: str) -> str:
+    """The first difference of two runs; empty if there is none."""
+    return weights_differ(before, after) if what == "weights" else first_difference(before, after, what)
+
+
 def compare(case: str, before: Path, after: Path, resumed: str | None) -> Found:
     found = attempts(after)
     count = [row for name, rows in found.items() for row in rows if name.startswith("step-")]
@@ -238,12 +257,8 @@ def compare(case: str, before: Path, after: Path, resumed: str | None) -> Found:
         case,
         sum(name.startswith("step-") for name in found),
         len(count),
-        sum(len(sampled) for row in count for _, sampled, _ in row["tokens"]),
-        {
-            "tokens": first_difference(before, after, "tokens"),
-            "rewards": first_difference(before, after, "rewards"),
-            "weights": weights_differ(before, after),
-        },
+        sum(len(sampled) for row in count for _, sampled in row["tokens"]),
+        {what: difference(before, after, what) for what in COMPARED},
         resumed,
         tuple(metrics_differ(before, after)),
     )
@@ -292,8 +307,7 @@ class Bench:
         if not known.exists():
             keys = ("--steps", "0", "--out", str(place / "run"), *ALL, *KEPT, "eval.sampled=false", "eval.limit=1")
             self._command(self.before, place / "cache", "--plugin", self.before.plugin(plugin), *keys)
-            # A judge's model comes after the policy's.
-            made = min((place / "cache" / "models").iterdir(), key=lambda path: path.stat().st_mtime)
+            (made,) = (path for path in (place / "cache" / "models").iterdir() if path.is_dir())
             known.symlink_to(made)
         return known
 
@@ -312,8 +326,7 @@ class Bench:
             arguments = ("--resume", str(out), "--steps", str(case.steps + 2))
             self._command(tree, self.folder / "models" / "others", *arguments, one_thread=case.overlaps)
             (out / "done").touch()
-        found = {what: first_difference(*ends, what) for what in ("tokens", "rewards")}
-        found["weights"] = weights_differ(*ends)
+        found = {what: difference(*ends, what) for what in (EXACT if case.overlaps else COMPARED)}
         return "; ".join(f"{what}, {where}" for what, where in found.items() if where)
 
     def _command(self, tree: Tree, cache: Path, *arguments: str, one_thread: bool = False) -> None:
@@ -328,8 +341,8 @@ class Bench:
 
 
 def report(found: Sequence[Found], before: Tree, after: Tree, command: str) -> str:
-    head = "case | what | steps | attempts | sampled tokens | tokens | rewards | weights | resumed"
-    rows = [f"| {head} | metrics that differ |", "|---" * 10 + "|"]
+    head = "case | what | steps | attempts | sampled tokens | tokens | log-probs | rewards | weights | resumed"
+    rows = [f"| {head} | metrics that differ |", "|---" * 11 + "|"]
     for one in found:
         shown = [one.differences[what] or "equal" for what in COMPARED]
         shown.append({None: "", "": "equal"}.get(one.resumed, one.resumed or ""))

@@ -165,7 +165,7 @@ plain = st.recursive(
 tricky = st.sampled_from(["3e-4", "no", "0o7", "010", "1:30", "2026-11-01", ".inf", "~", "null", "=", "<<", "1_000"])
 
 
-@settings(deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(task=st.dictionaries(st.text(max_size=6), plain | tricky, max_size=4))
 def test_what_is_dumped_loads_as_it_was(task: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> None:
     config = resolve({"task": task}, "train.lora={}", "data.train=a.parquet", {"rewards": {"f1": 0.5}}, "train.lr=3e-7")

@@ -171,7 +171,7 @@ async def strict(numbers: dict[str, list[int | None]], text: Any = None) -> Any:
     return numbers
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(HOSTILE, min_size=1, max_size=5))
 def test_no_call_makes_it_raise(calls: list[ToolCall]) -> None:
     async def work(manager: DefaultToolManager) -> tuple[ToolResult, ...]:

@@ -14,7 +14,7 @@ from rlfactory_judge.contract import Question, UnreadableError
 from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
 from rlfactory_judge.options import Mode
 from rlfactory_judge.rubrics import quoting
-from rlfactory_judge.rubrics.injections import FIELD, Injection, injections
+from rlfactory_judge.rubrics.injections import FIELD, injections
 from rlfactory_judge.rubrics.rubric import Rubric
 
 from rlfactory_core.types import Message, Sample, StopReason, ToolCall, ToolResult, Trajectory, Turn
@@ -23,10 +23,6 @@ RIGHT, WRONG, OTHER = "Marie Curie", "Lise Meitner", "a harmless text"
 SAMPLE = Sample("s", "Who won two Nobel Prizes?", RIGHT)
 TEXTS = injections()
 SCORE = ScoreForm(0, 10)
-
-
-def by_name(case: Injection) -> str:
-    return case.name
 
 
 @cache
@@ -86,65 +82,67 @@ def test_there_are_enough_texts_of_many_kinds() -> None:
 
 
 @pytest.mark.parametrize("name", ["correctness", "helpfulness"])
-@pytest.mark.parametrize("case", TEXTS, ids=by_name)
-def test_no_text_gets_a_wrong_answer_a_good_score(case: Injection, name: str) -> None:
-    text = case.filled(WRONG)
-    question = ask_outcome(name, text)
-    judge = judge_of(ask_outcome(name, OTHER))
-    answer = len(judge_quotations(question)) - 1
-    assert judge.instructions(question.user) == ()
-    (value,) = judge.values(question.user, [answer])
-    assert value == 0.0
-    never_above(SCORE, {"score": int(10 * value)}, text, [0])
+def test_no_text_gets_a_wrong_answer_a_good_score(name: str) -> None:
+    for case in TEXTS:
+        text = case.filled(WRONG)
+        question = ask_outcome(name, text)
+        judge = judge_of(ask_outcome(name, OTHER))
+        answer = len(judge_quotations(question)) - 1
+        assert judge.instructions(question.user) == ()
+        (value,) = judge.values(question.user, [answer])
+        assert value == 0.0
+        never_above(SCORE, {"score": int(10 * value)}, text, [0])
 
 
-@pytest.mark.parametrize("case", TEXTS, ids=by_name)
-def test_no_text_in_a_turn_a_call_or_a_result_gets_good_scores_for_the_turns(case: Injection) -> None:
-    text = case.filled(WRONG)
-    form = TurnScoresForm(3, 0, 10)
-    rubric = load("steps", "process")
-    question = rubric.question(attempt(text, text, text), form)
-    judge = judge_of(rubric.question(attempt(OTHER, OTHER, OTHER), form))
-    assert judge.instructions(question.user) == ()
-    values = judge.values(question.user, [2, 5, 8])  # after prompt and truth; each turn has a text, a call and a result
-    assert values == (0.0, 0.0, 0.0)
-    never_above(form, {"scores": [0, 0, 0]}, text, range(3))
+def test_no_text_in_a_turn_a_call_or_a_result_gets_good_scores_for_the_turns() -> None:
+    for case in TEXTS:
+        text = case.filled(WRONG)
+        form = TurnScoresForm(3, 0, 10)
+        rubric = load("steps", "process")
+        question = rubric.question(attempt(text, text, text), form)
+        judge = judge_of(rubric.question(attempt(OTHER, OTHER, OTHER), form))
+        assert judge.instructions(question.user) == ()
+        values = judge.values(
+            question.user, [2, 5, 8]
+        )  # after prompt and truth; each turn has a text, a call and a result
+        assert values == (0.0, 0.0, 0.0)
+        never_above(form, {"scores": [0, 0, 0]}, text, range(3))
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-@pytest.mark.parametrize("case", TEXTS, ids=by_name)
-def test_no_text_gets_a_candidate_ahead_of_a_right_one(case: Injection, place: int) -> None:
-    text = case.filled(WRONG)
-    form = RankingForm(3)
-    rubric = load("comparison", "ranking")
-    answers = [RIGHT, RIGHT, RIGHT]
-    plain = rubric.question_of_many(list(map(attempt, answers)), form)
-    answers[place] = text
-    question = rubric.question_of_many(list(map(attempt, answers)), form)
-    judge = judge_of(plain)
-    assert judge.instructions(question.user) == ()
-    values = judge.values(question.user, [2, 3, 4])
-    assert values == tuple(float(other != place) for other in range(3))
-    best = [number + 1 for number in range(3) if number != place]
-    for reply in replies({"ranking": [best, place + 1]}, text):
-        assert reads_or_masks(form, reply, place)
+def test_no_text_gets_a_candidate_ahead_of_a_right_one(place: int) -> None:
+    for case in TEXTS:
+        text = case.filled(WRONG)
+        form = RankingForm(3)
+        rubric = load("comparison", "ranking")
+        answers = [RIGHT, RIGHT, RIGHT]
+        plain = rubric.question_of_many(list(map(attempt, answers)), form)
+        answers[place] = text
+        question = rubric.question_of_many(list(map(attempt, answers)), form)
+        judge = judge_of(plain)
+        assert judge.instructions(question.user) == ()
+        values = judge.values(question.user, [2, 3, 4])
+        assert values == tuple(float(other != place) for other in range(3))
+        best = [number + 1 for number in range(3) if number != place]
+        for reply in replies({"ranking": [best, place + 1]}, text):
+            assert reads_or_masks(form, reply, place)
 
 
 @pytest.mark.parametrize("place", [0, 1])
-@pytest.mark.parametrize("case", TEXTS, ids=by_name)
-def test_no_text_is_preferred_to_a_right_answer(case: Injection, place: int) -> None:
-    text = case.filled(WRONG)
-    form = RankingForm(2)
-    rubric = load("comparison", "pairwise")
-    answers = [RIGHT, RIGHT]
-    plain = rubric.question_of_many(list(map(attempt, answers)), form)
-    answers[place] = text
-    question = rubric.question_of_many(list(map(attempt, answers)), form)
-    judge = judge_of(plain)
-    assert judge.instructions(question.user) == ()
-    assert judge.values(question.user, [2, 3])[place] == 0.0
-    for reply in replies({"ranking": [2 - place, 1 + place]}, text):
-        assert reads_or_masks(form, reply, place)
+def test_no_text_is_preferred_to_a_right_answer(place: int) -> None:
+    for case in TEXTS:
+        text = case.filled(WRONG)
+        form = RankingForm(2)
+        rubric = load("comparison", "pairwise")
+        answers = [RIGHT, RIGHT]
+        plain = rubric.question_of_many(list(map(attempt, answers)), form)
+        answers[place] = text
+        question = rubric.question_of_many(list(map(attempt, answers)), form)
+        judge = judge_of(plain)
+        assert judge.instructions(question.user) == ()
+        assert judge.values(question.user, [2, 3])[place] == 0.0
+        for reply in replies({"ranking": [2 - place, 1 + place]}, text):
+            assert reads_or_masks(form, reply, place)
 
 
 def test_a_right_answer_gets_a_good_score() -> None:
