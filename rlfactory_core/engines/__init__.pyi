@@ -7,10 +7,14 @@ from rlfactory_core.algo.losses import Clip as Clip
 from rlfactory_core.algo.losses import TokenLoss as TokenLoss
 from rlfactory_core.algo.losses import Tokens as Tokens
 from rlfactory_core.algo.schedule import PromptSchedule as PromptSchedule
+from rlfactory_core.engines.base import Checkpoint as Checkpoint
 from rlfactory_core.engines.base import Engine as Engine
 from rlfactory_core.engines.base import EngineFactoryTraits as EngineFactoryTraits
 from rlfactory_core.engines.base import EngineRun as EngineRun
+from rlfactory_core.engines.base import EngineStart as EngineStart
 from rlfactory_core.engines.base import EngineTraits as EngineTraits
+from rlfactory_core.engines.base import OpenModel as OpenModel
+from rlfactory_core.engines.base import Processes as Processes
 from rlfactory_core.engines.base import WholeEngine as WholeEngine
 from rlfactory_core.engines.memory import MemoryPart as MemoryPart
 from rlfactory_core.engines.memory import MemoryPhase as MemoryPhase

@@ -126,7 +126,7 @@ class EngineStart:
     """What an engine opens its model with.
 
     Args:
-        tiny: the task's own model, if the configuration names none.
+        make_tiny: describes the task's own model, if the configuration names none; raises a `ModelError` without one.
         checkpoint: of the run, if it is resumed: its weights take the place of the start model's.
         training: False: the weights will not change.
         loss: None: ``train.loss`` is a name that only the engine knows.
@@ -134,7 +134,7 @@ class EngineStart:
 
     config: EngineSettings
     progress: Progress
-    tiny: TinyModel | None = None
+    make_tiny: Callable[[], TinyModel]
     checkpoint: Checkpoint | None = None
     training: bool = True
     loss: PolicyLoss | None = None
@@ -262,7 +262,7 @@ class Engine(ABC):
         """Write the model, and in the file ``state`` what `load` needs.
 
         Args:
-            run: plain data of the run (texts, numbers, lists, dicts with texts or numbers as keys), for `load`.
+            run: plain data of the run for `load`, which JSON can hold.
         """
 
     async def close(self) -> None:  # noqa: B027

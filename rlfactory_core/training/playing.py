@@ -191,7 +191,7 @@ class Playing:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state."""
-        self._drawn = dict(state["drawn"])
+        self._drawn = {int(position): sample for position, sample in state["drawn"].items()}  # JSON has texts
         self._prompts.load(state["sampler"])
 
     def _start(self, position: int, replay: int = 0, refill: int = 0) -> asyncio.Task[Group]:

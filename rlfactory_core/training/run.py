@@ -23,6 +23,7 @@ from rlfactory_core.engines.base import (
 )
 from rlfactory_core.engines.tiny import TinyModel
 from rlfactory_core.errors import UsageError
+from rlfactory_core.plugins.declared import declared
 from rlfactory_core.protocols import ChatFormat, Sampler
 from rlfactory_core.reporting.folder import RunFolder, replace_link
 from rlfactory_core.reporting.loggers import open_loggers
@@ -50,9 +51,9 @@ class Training:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        for trait in fields(EngineTraits):
-            if hasattr(engine, trait.name):
-                setattr(self, trait.name, getattr(engine, trait.name))
+        given = declared(engine, EngineTraits, f"The engine {type(engine).__name__}")
+        for trait in (each.name for each in fields(EngineTraits) if hasattr(engine, each.name)):
+            setattr(self, trait, getattr(given, trait))
 
     def prepare(self, config: Settings) -> Settings:
         return self.engine.prepare(config)
@@ -272,10 +273,10 @@ def _open_model(engine: Engine, run: EngineRun, *, training: bool) -> tuple[Open
     config, folder = run.config, run.folder.checkpoints
 
     def start(checkpoint: Checkpoint | None) -> EngineStart:
-        tiny = None
-        if config.model is None:
-            tiny = TinyModel.of(config, run.tasks.only, run.fingerprints, run.make_chat)
-        return EngineStart(config, run.progress, tiny, checkpoint, training, run.loss)
+        def make_tiny() -> TinyModel:
+            return TinyModel.of(config, run.tasks.only, run.fingerprints, run.make_chat)
+
+        return EngineStart(config, run.progress, make_tiny, checkpoint, training, run.loss)
 
     if not run.resume:
         return engine.open(start(None)), {}

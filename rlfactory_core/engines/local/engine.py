@@ -96,6 +96,7 @@ class LocalEngine(Engine):
     def open(self, start: EngineStart) -> OpenModel:
         config, workers = start.config, self._workers
         self._start = start
+        self._start_folder = config.model or ""  # or a hub id; empty if the start model is not kept anywhere
         threads = 1 if workers.size > 1 or config.model is None else compute_threads()
         thread = ThreadPoolExecutor(1, "rlfactory-compute", initializer=torch.set_num_threads, initargs=(threads,))
         # After a failure the thread may hang in a collective until the other processes end: it is not waited for.
@@ -116,9 +117,12 @@ class LocalEngine(Engine):
 
     def _start_model(self) -> tuple[Any, Any]:
         """The model of a new run, and its tokenizer, on the CPU."""
-        if self._start.tiny is None:
-            return load_pretrained(str(self._start.config.model), choose_device("cpu"), self._dtype)
-        model, tokenizer = build(self._start.tiny, self._workers, self._start.progress)
+        if self._start.config.model is not None:
+            return load_pretrained(self._start.config.model, choose_device("cpu"), self._dtype)
+        tiny = self._start.make_tiny()
+        model, tokenizer = build(tiny, self._workers, self._start.progress)
+        folder = folder_of(tiny, self._workers.size)
+        self._start_folder = str(folder) if folder.is_dir() else ""
         return model.to(self._dtype), tokenizer
 
     def load(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
@@ -175,7 +179,7 @@ class LocalEngine(Engine):
         return await self._compute.run(lambda: self._learning().score(sequences))
 
     def save(self, checkpoint: Checkpoint, run: Mapping[str, Any]) -> None:
-        origin = Origin(self._start_folder(), self._stop_token_ids, checkpoint.earlier)
+        origin = Origin(self._start_folder, self._stop_token_ids, checkpoint.earlier)
         write_model(checkpoint.folder, self._model, self._tokenizer, origin, self._write_beside)
         learner, adapters = self._learning(), adapter_weights(self._model)
         critic = learner.critic.state_dict() if learner.critic is not None else {}
@@ -189,15 +193,7 @@ class LocalEngine(Engine):
         if lora is not None:
             weights = adapter_weights(self._model).items()
             plain = {name.replace(".default.", "."): tensor for name, tensor in weights}
-            write_adapter(folder, lora, plain, self._start_folder())
-
-    def _start_folder(self) -> str:
-        """The start model's folder or hub id; "" if it is not kept anywhere."""
-        tiny = self._start.tiny
-        if tiny is None:
-            return self._start.config.model or ""
-        folder = folder_of(tiny, self.processes.size)
-        return str(folder) if folder.is_dir() else ""
+            write_adapter(folder, lora, plain, self._start_folder)
 
     def _learning(self) -> Learner:
         if self._learner is None:
