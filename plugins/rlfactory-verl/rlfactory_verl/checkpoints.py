@@ -20,7 +20,7 @@ from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.exports import CONFIG, Origin, complete
 from rlfactory_core.errors import CheckpointError
 from rlfactory_core.reporting.folder import replace_link, write_atomic
-from rlfactory_core.training.checkpoints import newest_readable, none_yet
+from rlfactory_core.training import newest_readable, none_yet
 from rlfactory_verl.vision import shows_images
 
 FOLDER = "verl"

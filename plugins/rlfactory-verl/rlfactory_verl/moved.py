@@ -13,7 +13,7 @@ from verl.workers.utils.padding import response_from_nested
 
 from rlfactory_core.errors import TrainingError
 from rlfactory_core.images import picture
-from rlfactory_core.training.proof import Moved, difference
+from rlfactory_core.training import Moved, difference
 from rlfactory_verl.anchor import OLD
 from rlfactory_verl.replay import extra_fields
 from rlfactory_verl.rollout_request import IMAGES

@@ -13,8 +13,7 @@ from rlfactory_core.reporting.loggers import MetricsLogger
 from rlfactory_core.reporting.metrics import eval_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
-from rlfactory_core.training.record import Recorder, run_facts
-from rlfactory_core.training.stopping import Ended
+from rlfactory_core.training import Ended, Recorder, run_facts
 from rlfactory_core.types import Group, Trajectory
 from rlfactory_verl.checkpoints import RecorderState
 from rlfactory_verl.config import VerlConfig

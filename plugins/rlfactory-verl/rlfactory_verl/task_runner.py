@@ -18,7 +18,7 @@ from rlfactory_core.reporting.loggers import open_loggers
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.tasks.setup import Tasks
-from rlfactory_core.training.stopping import Ended
+from rlfactory_core.training import Ended
 from rlfactory_verl.checkpoints import read_state
 from rlfactory_verl.events import EVENTS, EventProgress, StopFile
 from rlfactory_verl.nodes import open_and_close

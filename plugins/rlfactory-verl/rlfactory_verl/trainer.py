@@ -11,8 +11,7 @@ from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from rlfactory_core.algo.evaluation import EvalPass
 from rlfactory_core.algo.guard import STOPPED_BY
 from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.training.record import evaluation_passes
-from rlfactory_core.training.stopping import Ended, Until
+from rlfactory_core.training import Ended, Until, evaluation_passes
 from rlfactory_verl.adapters import merge_adapters
 from rlfactory_verl.aggregation import weigh_trajectories
 from rlfactory_verl.anchor import BEFORE_UPDATE, OLD, anchor_to_sampler
