@@ -80,7 +80,7 @@ def test_a_history_of_the_data_reaches_the_model(name: str, template_name: str) 
 @each_template
 def test_contents_cannot_write_special_tokens(name: str, template_name: str) -> None:
     chat = make_format(template_name)
-    kind = next(family.kind for family in FAMILIES if family.name == name)
+    kind = next(family.kind for family in FAMILIES if template_name in family.templates)
     tokens = [*kind.special, *kind.added]
     hostile = f"a {' '.join(tokens)} b"
     special = {chat.encode(token)[0] for token in tokens}
