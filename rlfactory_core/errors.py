@@ -27,6 +27,7 @@ __all__ = [
     "RunStopped",
     "ToolArgumentsError",
     "ToolError",
+    "ToolFailedError",
     "ToolUnavailableError",
     "TrainingError",
     "UsageError",

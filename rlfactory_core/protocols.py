@@ -316,6 +316,8 @@ class RewardFactoryTraits:
 
     settle: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Returns the options to save, which have the same meaning in another folder; see `LazyReward`."""
+    at: Callable[[Mapping[str, Any], str], Mapping[str, Any]] | None = None
+    """Returns the options with another address of the reward's model server, for ``--judge URL``; none: as ``url``."""
 
 
 @dataclass(frozen=True, slots=True)

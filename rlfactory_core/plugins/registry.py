@@ -33,6 +33,7 @@ INSTALLED_WITH = {
     ("verl", "engine"): "'rlfactory-core[verl]'",
     ("agents", "agent_player"): "'rlfactory-core[agents]'",
     ("mcp", "tool_source"): "'rlfactory-core[mcp]'",
+    ("judge", "reward_scorer"): "rlfactory-judge",
 }
 """Names that the documents use as a part of rlfactory, and what to install for them."""
 

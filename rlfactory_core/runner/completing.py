@@ -8,7 +8,7 @@ from typing import Any
 
 from rlfactory_core.algo.methods import METHODS
 from rlfactory_core.config import RunConfig
-from rlfactory_core.errors import ConfigError, PluginError, UsageError
+from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.declared import declared
 from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.plugins.registry import Registry
@@ -16,7 +16,7 @@ from rlfactory_core.protocols import RewardFactoryTraits
 from rlfactory_core.rewards.settings import RewardConfig
 from rlfactory_core.tasks.task import Task
 
-JUDGE = "judge"
+JUDGE = "judge"  # the reward that the option --judge is about
 
 
 def completed(
@@ -90,8 +90,7 @@ def _settled(reward: RewardConfig, registry: Registry) -> RewardConfig:
     settle = declared(factory, RewardFactoryTraits, f"The factory of the reward '{reward.name}'").settle
     if settle is None or not reward.options:
         return reward
-    known = reward.model_dump(exclude=set(reward.options), exclude_unset=True)
-    return RewardConfig.model_validate({**known, **settle(reward.options)})
+    return _with_options(reward, settle(reward.options))
 
 
 def with_judge(rewards: Sequence[RewardConfig], judge: str, registry: Registry) -> tuple[RewardConfig, ...]:
@@ -105,36 +104,25 @@ def with_judge(rewards: Sequence[RewardConfig], judge: str, registry: Registry) 
         ConfigError: another reward has the label ``judge``.
         PluginError: no installed plugin has a judge.
     """
-    place = _place(judge)
-    try:
-        registry.find(JUDGE, "reward_scorer", "verifier")
-    except PluginError as error:
-        raise PluginError(
-            f"--judge needs the reward '{JUDGE}', which no installed plugin gives: "
-            f"pip install rlfactory-judge ({error})"
-        ) from error
+    if not judge.startswith(("http://", "https://")):
+        raise UsageError(
+            f"--judge {judge.rpartition('@')[2]}: expected the address of an OpenAI-compatible server, such as "
+            "http://127.0.0.1:8000/v1."
+        )
+    factory = registry.find(JUDGE, "reward_scorer", "verifier").factory
+    traits = declared(factory, RewardFactoryTraits, f"The factory of the reward '{JUDGE}'")
+    at = traits.at or (lambda options, url: {**options, "url": url})
     if any(_judges(reward) for reward in rewards):
-        return tuple(_at(reward, place) if _judges(reward) else reward for reward in rewards)
+        return tuple(_with_options(each, at(each.options, judge)) if _judges(each) else each for each in rewards)
     if any(reward.key == JUDGE for reward in rewards):
         raise ConfigError(f"--judge {judge}: another reward is labelled '{JUDGE}'. Give it another label.")
-    added = RewardConfig.model_validate({"name": JUDGE, "weight": 1.0, **place})
-    return (*rewards, added)
+    return (*rewards, RewardConfig.model_validate({"name": JUDGE, "weight": 1.0, **at({}, judge)}))
 
 
 def _judges(reward: RewardConfig) -> bool:
     return reward.name.rsplit(":", 1)[-1] == JUDGE
 
 
-def _at(reward: RewardConfig, place: Mapping[str, str]) -> RewardConfig:
-    """The reward without its own address. The name of a pool's model goes as well: a server may name it otherwise."""
-    dropped = {"url", "placement", "gpus", "tensor_parallel"}
-    dropped |= {"model"} if reward.options.get("placement") == "pool" else set()
-    return RewardConfig.model_validate({**reward.model_dump(exclude=dropped, exclude_unset=True), **place})
-
-
-def _place(judge: str) -> dict[str, str]:
-    if judge.startswith(("http://", "https://")):
-        return {"url": judge}
-    raise UsageError(
-        f"--judge {judge.rpartition('@')[2]}: expected the address of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1."
-    )
+def _with_options(reward: RewardConfig, options: Mapping[str, Any]) -> RewardConfig:
+    known = reward.model_dump(exclude=set(reward.options), exclude_unset=True)
+    return RewardConfig.model_validate({**known, **options})

@@ -13,6 +13,7 @@ from rlfactory_core.tools.schema import undescribed
 from rlfactory_core.tools.servers import ServerState, ServerTool, ToolSourceFactoryTraits
 from rlfactory_core.tools.settings import CachePlace, ToolLimits, ToolsConfig
 from rlfactory_core.tools.sources import OpenTools
+from rlfactory_core.utils.json_types import with_json_types
 from rlfactory_core.utils.text import to_text
 
 __all__ = [
@@ -36,4 +37,5 @@ __all__ = [
     "to_text",
     "tool",
     "undescribed",
+    "with_json_types",
 ]

@@ -358,9 +358,6 @@ def test_a_judge_that_is_there_already_is_found_at_its_new_place(
     given = ("--plugin", judged, "--judge", "http://new:8000/v1")
     (found,) = shown_rewards(capsys, *given, "--reward", "judge=0.5")
     assert found == {"name": "judge", "weight": 0.5, "url": "http://new:8000/v1"}
-    pooled = "rewards=[{name: judge, label: mine, placement: pool, model: some/judge, gpus: 2}]"
-    (found,) = shown_rewards(capsys, *given, pooled)
-    assert found == {"name": "judge", "weight": 1.0, "url": "http://new:8000/v1"}
 
 
 @pytest.mark.parametrize(

@@ -15,14 +15,9 @@ from references import PLUGINS, Reference, packages, references, registering
 
 # How many references are left that may not be. Each number only falls, and goes with its last reference.
 PRIVATE_LEFT = {
-    "rlfactory_core": 3,
-    "rlfactory_judge": 2,
-    "rlfactory_mcp": 15,
     "rlfactory_verl": 110,
 }
 PINNED_LEFT = {
-    "rlfactory-judge",
-    "rlfactory-mcp",
     "rlfactory-verl",
 }
 CIRCLES_LEFT = {

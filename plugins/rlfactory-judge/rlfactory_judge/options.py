@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BeforeValidator, Field
 
 from rlfactory_core.settings import File, Fraction, Natural, Positive, Section
-from rlfactory_core.tools.settings import CachePlace
+from rlfactory_core.tools import CachePlace
 
 Mode = Literal["outcome", "process", "ranking", "pairwise"]
 SINGLE: tuple[Mode, ...] = ("outcome", "process")  # the modes that judge single attempts; the others compare

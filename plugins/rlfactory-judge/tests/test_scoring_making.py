@@ -9,6 +9,7 @@ import pytest
 from fake_openai import said, serve
 from rlfactory_judge.contract import JudgePlace
 from rlfactory_judge.options import JudgeOptions
+from rlfactory_judge.plugin import JudgeReward
 from rlfactory_judge.scoring.factory import make_judge, read_options
 from rlfactory_judge.scoring.judge import OutcomeJudge
 from scripted_judge import ScriptedJudge, answered, attempt, make
@@ -112,6 +113,12 @@ def test_a_pool_is_requested_and_its_servers_are_asked():
     assert judge.pool == PoolRequest("some/judge", 4, 2)
     judge.use_pool(["http://a/v1"], "judge")
     assert service.endpoint == ("http://a/v1", "judge")
+
+
+def test_the_option_judge_moves_a_judge_from_a_pool_or_another_server():
+    at = JudgeReward("", "").at
+    assert at({**POOL, "gpus": 2, "votes": 3}, "http://b/v1") == {"votes": 3, "url": "http://b/v1"}
+    assert at({"url": "http://a/v1", "model": "m"}, "http://b/v1") == {"model": "m", "url": "http://b/v1"}
 
 
 def test_opening_opens_the_service_in_the_runs_folder_and_closing_closes_it(tmp_path):

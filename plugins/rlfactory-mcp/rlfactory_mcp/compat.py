@@ -14,12 +14,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppres
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
+from importlib.metadata import version
 from typing import Any, cast
 
 from pydantic import BaseModel, RootModel
 
 from rlfactory_core.errors import MissingExtraError
-from rlfactory_core.version import __version__
 
 _CONNECTION_CLOSED = -32000
 _CLOSED_MESSAGE = "Connection closed"  # the SDK's own message; servers use the same code for their errors
@@ -116,25 +116,23 @@ class Session:
     async def introduce(self) -> Mapping[str, Any]:
         """Do the handshake; returns the server's answer."""
         types = require_sdk().types
-        version = _latest_version()
-        info = {"name": "rlfactory", "version": __version__}
-        asked = {"protocolVersion": version, "capabilities": {}, "clientInfo": info}
+        spoken = _latest_version()
+        info = {"name": "rlfactory", "version": version("rlfactory-mcp")}
+        asked = {"protocolVersion": spoken, "capabilities": {}, "clientInfo": info}
         answer = await self.request("initialize", asked)
         said = answer.get("protocolVersion")
         if isinstance(said, str) and said in _known_versions():
-            version = said
+            spoken = said
         else:
-            self.problem = f"it speaks the protocol's version {said!r}, which is unknown; it is read as {version}"
+            self.problem = f"it speaks the protocol's version {said!r}, which is unknown; it is read as {spoken}"
         if self._dispatcher is None:
             await self._sdk.send_notification(types.ClientNotification(types.InitializedNotification()))
             return answer
         server = types.Implementation(name="server", version="")
         self._sdk.adopt(
-            types.InitializeResult(
-                protocol_version=version, capabilities=types.ServerCapabilities(), server_info=server
-            )
+            types.InitializeResult(protocol_version=spoken, capabilities=types.ServerCapabilities(), server_info=server)
         )
-        self._options = {"headers": {_VERSION_HEADER: version}}
+        self._options = {"headers": {_VERSION_HEADER: spoken}}
         await self._sdk.send_notification(types.InitializedNotification())
         return answer
 
@@ -192,7 +190,7 @@ class _Result(RootModel[dict[str, Any]]):
 async def session(read: Any, write: Any) -> AsyncIterator[Session]:
     """A session over a pair of message streams; it has to be entered and left in the same task."""
     mcp = require_sdk()
-    info = mcp.types.Implementation(name="rlfactory", version=__version__)
+    info = mcp.types.Implementation(name="rlfactory", version=version("rlfactory-mcp"))
     if _is_v1():
         dispatcher = None
         made = mcp.ClientSession(read, write, client_info=info)

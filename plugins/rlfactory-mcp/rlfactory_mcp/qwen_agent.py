@@ -13,13 +13,12 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from jsonschema import ValidationError
 
+from rlfactory_core import ToolContext
 from rlfactory_core.cache import digest
-from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import MissingExtraError, ToolArgumentsError, ToolError, UsageError, nearest
 from rlfactory_core.protocols import Tool, ToolSource
-from rlfactory_core.tools import mended
+from rlfactory_core.tools import mended, with_json_types
 from rlfactory_core.types import Message, ToolSpec
-from rlfactory_core.utils.json_types import with_json_types
 from rlfactory_core.utils.text import to_text
 from rlfactory_core.utils.threads import BlockingPool
 

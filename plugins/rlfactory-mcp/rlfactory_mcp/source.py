@@ -14,8 +14,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core import ToolContext
 from rlfactory_core.cache import digest
-from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, ConfigError, ToolArgumentsError, UsageError, nearest
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools import ServerState, ServerTool

@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,6 @@ from rlfactory_core.errors import (
     ToolFailedError,
     ToolUnavailableError,
 )
-from rlfactory_core.version import __version__
 from rlfactory_mcp.config import ServerConfig
 
 _NAME_DIGITS = 16
@@ -95,7 +95,8 @@ class Rendezvous:
 def meeting_place(group: str, servers: Sequence[ServerConfig]) -> Rendezvous:
     """The same folder for all processes of a group that use the same servers from the same working directory."""
     description = json.dumps([server.model_dump(mode="json") for server in servers], sort_keys=True)
-    name = f"rlfactory-{digest([group, description, str(Path.cwd()), __version__, str(os.getuid())])[:_NAME_DIGITS]}"
+    same = [group, description, str(Path.cwd()), version("rlfactory-mcp"), str(os.getuid())]
+    name = f"rlfactory-{digest(same)[:_NAME_DIGITS]}"
     folder = Path(tempfile.gettempdir(), name)
     if len(os.fsencode(folder / "socket")) > _LONGEST_PATH:
         folder = Path("/tmp", name)  # noqa: S108 only its owner may enter the folder
