@@ -20,9 +20,7 @@ PRIVATE_LEFT = {
 PINNED_LEFT = {
     "rlfactory-verl",
 }
-CIRCLES_LEFT = {
-    frozenset(("rlfactory_mcp.sharing.daemon", "rlfactory_mcp.sharing.rendezvous")),
-}
+CIRCLES_LEFT = {}
 
 
 @cache

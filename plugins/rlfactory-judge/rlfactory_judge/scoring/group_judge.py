@@ -19,7 +19,7 @@ from rlfactory_judge.scoring.judge import Judge, alone_unreadable, score_without
 from rlfactory_judge.service.service import ask_all, cost, worst_failure
 
 ALONE = 0.5  # the score of an answer without others to compare with
-NEUTRAL = "I do not know."  # beside which an answer is judged that may have spoilt a comparison
+NEUTRAL = "I do not know."  # an answer that may have made a reply unreadable is compared with this
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Comparison:
     values: Mapping[int, float]
     read: Sequence[tuple[Ballot, Reply]] = ()
     counts: Mapping[str, float] = field(default_factory=dict)
-    spoilers: Mapping[int, str] = field(default_factory=dict)  # answers that nobody can be compared with, and why
+    unranked: Mapping[int, str] = field(default_factory=dict)  # answers that cannot be ranked, and why
 
 
 class GroupJudge(Judge, ABC):
@@ -114,9 +114,9 @@ class GroupJudge(Judge, ABC):
         outcomes = list(enumerate(await ask_all(self.service, beside)))
         spent = Counter(failure.counts)
         spent.update(cost(outcome for _, outcome in outcomes))
-        spoilers = {place: str(each) for place, each in outcomes if isinstance(each, (UnreadableError, RejectedError))}
-        kept = [place for place in range(len(answers)) if place not in spoilers]
-        if not spoilers or not kept:
+        unranked = {place: str(each) for place, each in outcomes if isinstance(each, (UnreadableError, RejectedError))}
+        kept = [place for place in range(len(answers)) if place not in unranked]
+        if not unranked or not kept:
             raise type(failure)(str(failure), counts=spent)
         try:
             rest = await self._compared(candidates, kept)
@@ -124,8 +124,8 @@ class GroupJudge(Judge, ABC):
             spent.update(error.counts)
             raise type(error)(str(error), counts=spent) from error
         spent.update(rest.counts)
-        values = {**rest.values, **dict.fromkeys(spoilers, 0.0)}
-        return replace(rest, values=values, counts=dict(spent), spoilers=spoilers)
+        values = {**rest.values, **dict.fromkeys(unranked, 0.0)}
+        return replace(rest, values=values, counts=dict(spent), unranked=unranked)
 
     async def _compared(self, candidates: Candidates, kept: Sequence[int]) -> Comparison:
         """The mean of each of the answers ``kept`` over its ballots.
@@ -156,8 +156,8 @@ class GroupJudge(Judge, ABC):
 
     def _verdict(self, place: int, compared: Comparison) -> Verdict:
         value = compared.values[place]
-        if place in compared.spoilers:
-            return alone_unreadable(compared.spoilers[place])
+        if place in compared.unranked:
+            return alone_unreadable(compared.unranked[place])
         shown = next((each for each in compared.read if place in each[0].places), None)
         if shown is None:
             return Verdict(None, ("there is no other answer to compare it with",), {"answers": 1})

@@ -7,19 +7,23 @@ import itertools
 import json
 import logging
 import os
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from rlfactory_core.errors import BackendError, ToolUnavailableError
 from rlfactory_mcp.compat import ListedTool, Listing
 from rlfactory_mcp.config import ServerConfig
-from rlfactory_mcp.sharing.rendezvous import DAEMON, Rendezvous, kill_peer, read_frame, reply_error, to_frame
+from rlfactory_mcp.sharing.rendezvous import Rendezvous, read_frame, reply_error, to_frame
 
 _log = logging.getLogger(__name__)
 
+_DAEMON = "rlfactory_mcp.sharing.daemon"
 _POLL_S = 0.02  # between attempts to get the lock or to reach the daemon
 _CONNECT_S = 60.0  # for a daemon to be reachable, whichever process starts it
 _SILENT_S = 20.0  # between greetings, and until one has to be answered; no server is asked for that
@@ -75,7 +79,7 @@ class _DaemonConnection:
             return False
         except TimeoutError:
             _log.warning("the process that keeps the MCP servers does not answer, and is killed")
-            kill_peer(self._writer.get_extra_info("socket"))
+            _kill_peer(self._writer.get_extra_info("socket"))
             self._writer.transport.abort()
             return False
         return True
@@ -180,7 +184,10 @@ class RemoteServers:
                 if locked and not await self._is_reachable():  # the lock's last holder may have started the daemon
                     await self._start_daemon()
             await asyncio.sleep(_POLL_S)
-        raise BackendError("The process that keeps the MCP servers cannot be reached.")
+        raise BackendError(
+            f"The process that keeps the MCP servers cannot be reached at {self._place.socket}. Remove the folder "
+            f"{self._place.folder} and start again."
+        )
 
     async def _try_connection(self) -> _DaemonConnection | None:
         """None if no daemon listens, or if it is about to end."""
@@ -208,7 +215,7 @@ class RemoteServers:
             "cwd": str(Path.cwd()),
             "servers": [server.model_dump(mode="json") for server in self._servers],
         }
-        command = [sys.executable, "-m", DAEMON]
+        command = [sys.executable, "-m", _DAEMON]
         started = await asyncio.to_thread(
             subprocess.run,
             command,
@@ -222,3 +229,13 @@ class RemoteServers:
         )
         if started.returncode != 0:
             raise BackendError("The process that keeps the MCP servers does not start; the reason is printed above.")
+
+
+def _kill_peer(connected: socket.socket) -> None:
+    """Kill the daemon at the other end. Only Linux tells which process that is."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return
+    pid = int.from_bytes(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
+    with suppress(OSError):
+        if _DAEMON.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+            os.kill(pid, signal.SIGKILL)

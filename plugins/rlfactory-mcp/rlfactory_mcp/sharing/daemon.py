@@ -190,7 +190,7 @@ def main() -> None:
     if os.fork():
         os.close(tells)
         os._exit(0 if os.read(told, 1) else 1)
-    listening.listen(_BACKLOG)  # not before: a client learns which process called this, see `kill_peer`
+    listening.listen(_BACKLOG)  # not before: a client learns which process called this, see `client._kill_peer`
     os.write(tells, b"1")
     os.close(tells)
     os.close(told)

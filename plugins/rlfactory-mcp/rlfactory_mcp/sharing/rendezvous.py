@@ -13,9 +13,6 @@ import fcntl
 import json
 import os
 import shutil
-import signal
-import socket
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -101,19 +98,6 @@ def meeting_place(group: str, servers: Sequence[ServerConfig]) -> Rendezvous:
     if len(os.fsencode(folder / "socket")) > _LONGEST_PATH:
         folder = Path("/tmp", name)  # noqa: S108 only its owner may enter the folder
     return Rendezvous(folder)
-
-
-DAEMON = "rlfactory_mcp.sharing.daemon"
-
-
-def kill_peer(connected: socket.socket) -> None:
-    """Kill the daemon at the other end. Only Linux tells which process that is."""
-    if not hasattr(socket, "SO_PEERCRED"):
-        return
-    pid = int.from_bytes(connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
-    with suppress(OSError):
-        if DAEMON.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
-            os.kill(pid, signal.SIGKILL)
 
 
 _LENGTH_BYTES = 4
