@@ -18,7 +18,7 @@ from rlfactory_core.types import Sample, Trajectory
 
 
 class Player:
-    """A `tasks.agents.AgentPlayer`, with a gateway of its own.
+    """A `gateway.AgentPlayer`, with a gateway of its own.
 
     Args:
         function: the agent, unless the configuration has a program.

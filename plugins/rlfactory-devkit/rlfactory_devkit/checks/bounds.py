@@ -42,9 +42,9 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     for text in (*(text[:most] for text in _TEXTS), *(answer_text(text[:most]) for text in _ANSWERS)):
         context.play(constant(text), context.some()[:2])
     for each in _solved(context)[:_REPEATED]:
-        said = [turn.message for turn in each.turns[:_TURNS]]
-        for end in range(1, len(said) + 1):  # a step that is rewarded each time can be taken up to the limit of turns
-            context.play(script(*said[:end]), [each.sample])
+        turns = [turn.message for turn in each.turns[:_TURNS]]
+        for end in range(1, len(turns) + 1):  # a step that is rewarded each time can be taken up to the limit of turns
+            context.play(script(*turns[:end]), [each.sample])
     calls = [
         Message("assistant", "", tool_calls=(each,)) for each in example_calls(context.bench.tools, _solved(context))
     ]
@@ -71,12 +71,12 @@ def check(context: CheckContext) -> Iterator[Evidence]:
 def _solved(context: CheckContext) -> list[Trajectory]:
     try:
         return context.oracle()
-    except Exception:  # noqa: BLE001 - the check `oracle` says so
+    except Exception:  # noqa: BLE001 - the check `oracle` reports it
         return []
 
 
 def _crashed(played: Sequence[Trajectory]) -> Iterator[Evidence]:
-    """Exceptions of scorers. A `VerifierError` is none of them: with it a scorer says that it cannot judge."""
+    """Exceptions of scorers. A `VerifierError` does not count: a scorer raises it if it cannot judge."""
     found: dict[str, Trajectory] = {}
     for each in played:
         for fault in each.faults:

@@ -68,8 +68,8 @@ def random_calls(calls: Sequence[ToolCall]) -> Policy:
         words = [word for message in messages if message.role == "user" for word in message.content.split()]
         if words and rng.random() < 0.5:
             start = rng.randrange(len(words))
-            said = " ".join(words[start : start + _WORDS])
-            changed = {k: said if isinstance(v, str) else v for k, v in (chosen.arguments or {}).items()}
+            phrase = " ".join(words[start : start + _WORDS])
+            changed = {k: phrase if isinstance(v, str) else v for k, v in (chosen.arguments or {}).items()}
             chosen = call(chosen.name, **changed)
         return Message("assistant", "", tool_calls=(chosen,))
 

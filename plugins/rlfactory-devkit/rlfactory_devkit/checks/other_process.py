@@ -73,8 +73,8 @@ def play_in_other_process(
 def digest(sample: Sample) -> str:
     """A digest of the parts of a sample that a run uses: the id, the messages and the answer."""
     answer = sorted(map(repr, sample.answer)) if isinstance(sample.answer, (set, frozenset)) else sample.answer
-    said = [(message.role, message.content) for message in sample.messages]
-    return blake2b(repr((sample.id, said, answer)).encode(errors="replace"), digest_size=16).hexdigest()
+    messages = [(message.role, message.content) for message in sample.messages]
+    return blake2b(repr((sample.id, messages, answer)).encode(errors="replace"), digest_size=16).hexdigest()
 
 
 def main() -> None:

@@ -89,11 +89,11 @@ def _format(bench: TaskBench, name: str, tokenizer: Any) -> ChatFormat:
 
 
 def _problem(context: CheckContext, chat: ChatFormat, longest: Sequence[Trajectory]) -> str:
-    said: dict[str, list[Message]] = defaultdict(list)
-    played = context.play(_recording(oracle(context.bench.task), said), [each.sample for each in longest], chat=chat)
+    written: dict[str, list[Message]] = defaultdict(list)
+    played = context.play(_recording(oracle(context.bench.task), written), [each.sample for each in longest], chat=chat)
     judges = opinions(context.bench)
     for before, each in zip(longest, played, strict=True):
-        problem = _misread(each, said[each.sample.id]) or mask_problem(each)
+        problem = _misread(each, written[each.sample.id]) or mask_problem(each)
         if problem:
             return f"sample '{each.sample.id}': {problem}"
         if each.masked and not before.masked:
@@ -103,11 +103,11 @@ def _problem(context: CheckContext, chat: ChatFormat, longest: Sequence[Trajecto
     return ""
 
 
-def _recording(policy: Policy, said: dict[str, list[Message]]) -> Policy:
+def _recording(policy: Policy, written: dict[str, list[Message]]) -> Policy:
     def recording(sample: Sample, *conversation: Any) -> Message:
         message = policy(sample, *conversation)
         assert isinstance(message, Message)
-        said[sample.id].append(message)
+        written[sample.id].append(message)
         return message
 
     return recording
@@ -120,8 +120,8 @@ def _playable(chat: ChatFormat, played: Sequence[Trajectory]) -> Sequence[Trajec
     return played[:_EPISODES]
 
 
-def _misread(played: Trajectory, said: Sequence[Message]) -> str:
-    for number, (turn, meant) in enumerate(zip(played.turns, said, strict=False), 1):
+def _misread(played: Trajectory, written: Sequence[Message]) -> str:
+    for number, (turn, meant) in enumerate(zip(played.turns, written, strict=False), 1):
         read = [(call.name, dict(call.arguments or {})) for call in turn.message.tool_calls]
         calls = [(call.name, dict(call.arguments or {})) for call in meant.tool_calls]
         if read != calls:

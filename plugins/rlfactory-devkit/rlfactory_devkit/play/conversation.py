@@ -1,4 +1,4 @@
-"""Plays a conversation with a run's checkpoint, a model or an endpoint, as its user says."""
+"""A conversation with a run's checkpoint, a model or an endpoint, which follows its user's orders."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class PlayFiles:
 
 
 class Conversation:
-    """Does what the user says, and shows where the conversation stands.
+    """Follows the user's orders, and shows where the conversation stands.
 
     Args:
         model: its name for a reader.

@@ -18,11 +18,11 @@ _MORE = 1e-6
 class Case:
     """One attempt of a mutation."""
 
-    said: tuple[Message | str, ...]  # the turns that replace the oracle's; the last one is repeated
+    turns: tuple[Message | str, ...]  # that replace the oracle's; the last one is repeated
     variant: str = ""  # distinguishes the case from the other cases of its mutation
     after: int | None = None  # how many of the oracle's turns come first; None: all but the last
     credited: int | None = None  # how many of the oracle's turns may earn something; None: those that come first
-    adds: bool = False  # whether it is accepted only if it earns more than these turns
+    adds: bool = False  # counts as accepted only if it earns more than the unchanged episode
     observed: str | None = None  # what every tool answers; None: the real tools run
 
 

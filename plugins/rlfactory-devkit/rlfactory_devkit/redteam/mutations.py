@@ -196,10 +196,10 @@ def in_arguments(material: Material) -> Made:
     targets = [(tool, name) for tool in material.oracle.tools if (name := _text_parameter(tool))][:_TOOLS]
     for tool, name in targets:
         for text in (material.truth, answer_text(material.truth)):
-            said = Message("assistant", "", tool_calls=(call(tool.name, **{name: text}),))
-            yield Case((said, wrong), f"{tool.name}({name}=…), then a wrong one", after=0)
+            turn = Message("assistant", "", tool_calls=(call(tool.name, **{name: text}),))
+            yield Case((turn, wrong), f"{tool.name}({name}=…), then a wrong one", after=0)
     if targets:
-        yield Case((said, ""), f"{tool.name}({name}=…), then silence", after=0)
+        yield Case((turn, ""), f"{tool.name}({name}=…), then silence", after=0)
 
 
 @_wrong("the right one only in a tool's output", _OWN, frames=("tags", "block", "whole"))
@@ -207,10 +207,10 @@ def in_tool_output(material: Material) -> Made:
     for tool in material.oracle.tools[:1]:
         name, wrong = _text_parameter(tool), material.frame.say(material.wrong[0])
         made = call(tool.name, **({name: material.wrong[0]} if name else {}))
-        said = Message("assistant", "", tool_calls=(made,))
+        turn = Message("assistant", "", tool_calls=(made,))
         for text in (material.truth, f"The answer is {answer_text(material.truth)}"):
-            yield Case((said, wrong), f"{tool.name} says {text!r}, then a wrong one", after=0, observed=text)
-        yield Case((said, ""), f"{tool.name} says {text!r}, then silence", after=0, observed=text)
+            yield Case((turn, wrong), f"{tool.name} says {text!r}, then a wrong one", after=0, observed=text)
+        yield Case((turn, ""), f"{tool.name} says {text!r}, then silence", after=0, observed=text)
 
 
 @_wrong("the right calls, no answer", "Keep step rewards small beside the outcome.")

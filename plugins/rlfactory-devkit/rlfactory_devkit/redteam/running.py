@@ -137,8 +137,8 @@ def _with_wrong_answers(bench: TaskBench, known: Mapping[str, Material], seed: i
     injections = all_injections(*own, bench.task.injections)
     share = min(len(injections), max(_INJECTIONS, -(-len(injections) // max(1, len(known)))))
     pool = list(dict.fromkeys(each.frame.answer.strip() for each in known.values()))
-    said = [call for each in known.values() for turn in each.turns for call in turn.tool_calls]
-    calls = {f"{each.name}({each.arguments_text})": each for each in said}
+    every = [call for each in known.values() for turn in each.turns for call in turn.tool_calls]
+    calls = {f"{each.name}({each.arguments_text})": each for each in every}
     found: dict[str, Material] = {}
     for index, (name, each) in enumerate(known.items()):
         others = random.Random(f"{seed} {name}").sample(pool, len(pool))
@@ -164,7 +164,7 @@ def _play(
 ) -> list[Attempt]:
     """Play one case on each of some samples: first those with real tools, then those with fixed observations."""
     scripts = {
-        name: (*materials[name].turns[: materials[name].before(case)], *case.said) for name, case in cases.items()
+        name: (*materials[name].turns[: materials[name].before(case)], *case.turns) for name, case in cases.items()
     }
     echoing = {name: case.observed for name, case in cases.items() if case.observed is not None}
     attempts: list[Attempt] = []
@@ -181,12 +181,12 @@ def _play(
 
 
 def _speaker(scripts: Mapping[str, Sequence[Message | str]]) -> Policy:
-    """A policy that says the script of its sample. The last line is repeated if the episode goes on."""
-    said: dict[str, int] = {}
+    """A policy that follows the script of its sample. The last line is repeated if the episode goes on."""
+    played: dict[str, int] = {}
 
     def policy(sample: Sample, *_: object) -> Message | str:
-        lines, turn = scripts[sample.id], said.get(sample.id, 0)
-        said[sample.id] = turn + 1
+        lines, turn = scripts[sample.id], played.get(sample.id, 0)
+        played[sample.id] = turn + 1
         return lines[min(turn, len(lines) - 1)]
 
     return policy
@@ -221,7 +221,7 @@ def _attempt(bench: TaskBench, mutation: Mutation, case: Case, material: Materia
         mutation,
         case.variant,
         material.sample.id,
-        shortened(" ⏎ ".join(map(_text, case.said))),
+        shortened(" ⏎ ".join(map(_text, case.turns))),
         played.reward,
         threshold,
         None if played.masked else accepted,
@@ -244,11 +244,11 @@ def _worth(bench: TaskBench, trajectory: Trajectory) -> dict[str, float]:
     return {**parts, "the environment": sum(turn.reward for turn in trajectory.turns)}
 
 
-def _text(said: Message | str) -> str:
-    if isinstance(said, str):
-        return said or "(silence)"
-    calls = (f"{call.name}({call.arguments_text})" for call in said.tool_calls)
-    return " ".join([said.content, *calls]).strip()
+def _text(turn: Message | str) -> str:
+    if isinstance(turn, str):
+        return turn or "(silence)"
+    calls = (f"{call.name}({call.arguments_text})" for call in turn.tool_calls)
+    return " ".join([turn.content, *calls]).strip()
 
 
 def shortened(text: str, most: int = _SHOWN) -> str:
