@@ -25,7 +25,6 @@ from rlfactory_search.worlds import World
 from rlfactory_verl.cluster.janitor import Janitor
 from rlfactory_verl.compose import compose
 from rlfactory_verl.overrides import Place, compile_overrides
-from rlfactory_verl.prebuilt_model import prebuilt_model
 from rlfactory_verl.rollout_request import FIELD, Position, RolloutRequest
 from rlfactory_verl.run_payload import Payload
 from rlfactory_verl.worker_runtime import worker_runtime
@@ -35,6 +34,7 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from rlfactory_core import Sample, tool
+from rlfactory_core.engines.local.tiny import prebuilt_model
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import prepare

@@ -1,5 +1,5 @@
 """The engines that train a policy, and the parts that they share; each is loaded on first use."""
 
-from rlfactory_core.utils.lazy_names import lazy_names
+import lazy_loader
 
-__getattr__, __all__ = lazy_names(__name__, __file__)
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-__all__ = ["Check", "DoctorRequest"]
+__all__ = ["Check", "DoctorRequest", "fits", "installed", "requirements_of", "with_their_extras"]
 
 State = Literal["ok", "note", "missing", "problem"]
 

@@ -13,6 +13,7 @@ from .policies import script as script
 from .resolving import Prepared as Prepared
 from .resolving import Resolved as Resolved
 from .resolving import check as check
+from .resolving import engine_run as engine_run
 from .resolving import prepare as prepare
 from .resolving import read as read
 from .resolving import resolve as resolve

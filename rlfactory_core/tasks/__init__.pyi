@@ -1,9 +1,14 @@
 from .generic import NAME as NAME
 from .opening import OpenTasks as OpenTasks
 from .opening import open_tasks as open_tasks
+from .room import CheckedPrompts as CheckedPrompts
+from .room import check_prompts as check_prompts
 from .runtime import TaskRuntime as TaskRuntime
 from .scorers import ScorerLifecycle as ScorerLifecycle
+from .scorers import ServedModel as ServedModel
 from .settings import DataColumns as DataColumns
 from .solving import is_demonstrated as is_demonstrated
+from .setup import Tasks as Tasks
+from .setup import TaskSetup as TaskSetup
 from .stepwise import StepwiseEpisode as StepwiseEpisode
 from .task import Task as Task

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 
+__all__ = ["collect_rarely"]
+
 YOUNGEST = 50_000
 """Objects of the youngest generation before it is collected, instead of 700.
 

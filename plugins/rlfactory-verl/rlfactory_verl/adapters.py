@@ -11,8 +11,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.algo.settings import LoraConfig
-from rlfactory_core.engines.adapters import PREFIX, write_adapter
+from rlfactory_core.algo import LoraConfig
+from rlfactory_core.engines import PREFIX, write_adapter
 
 INDEX = "model.safetensors.index.json"
 _A, _B, _BASE = ".lora_A.default.weight", ".lora_B.default.weight", ".base_layer."

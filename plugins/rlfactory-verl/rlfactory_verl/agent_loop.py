@@ -6,7 +6,7 @@ from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase
 
-from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.reporting import StoredTrajectory
 from rlfactory_core.rollout import vision_of
 from rlfactory_verl.config import VerlConfig
 from rlfactory_verl.output import TrajectoryOutput, agent_loop_outputs

@@ -10,7 +10,7 @@ import torch
 import transfer_queue as tq
 from transfer_queue import KVBatchMeta
 
-from rlfactory_core.algo.aggregation import Aggregation, trajectory_weights
+from rlfactory_core.algo import Aggregation, trajectory_weights
 
 
 def weigh_trajectories(batch: KVBatchMeta, aggregation: Aggregation, limit: int) -> KVBatchMeta:

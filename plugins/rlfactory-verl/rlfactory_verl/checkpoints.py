@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.engines.exports import CONFIG, Origin, complete
+from rlfactory_core.engines import EngineRun
+from rlfactory_core.engines.exports import CONFIG
+from rlfactory_core.engines import Origin, complete
 from rlfactory_core.errors import CheckpointError
-from rlfactory_core.reporting.folder import replace_link, write_atomic
+from rlfactory_core.reporting import replace_link, write_atomic
 from rlfactory_core.training import newest_readable, none_yet
 from rlfactory_verl.vision import shows_images
 
@@ -50,7 +51,7 @@ def complete_policy(folder: Path, run: EngineRun, model: str) -> None:
     Args:
         model: from which verl has started: a folder or a hub id.
     """
-    from rlfactory_core.engines.local.model.loading import load_tokenizer
+    from rlfactory_core.engines.local.model import load_tokenizer
 
     if not (folder / CONFIG).exists():  # another machine of the cluster has written it
         return

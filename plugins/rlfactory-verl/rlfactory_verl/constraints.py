@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from rlfactory_core.algo.prompts import UNIFORM
-from rlfactory_core.algo.settings import TrainConfig
-from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.algo import UNIFORM, TrainConfig
+from rlfactory_core.engines import EngineSettings
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.settings import merge
 from rlfactory_verl.config import VerlConfig

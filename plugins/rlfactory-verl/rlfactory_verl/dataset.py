@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from rlfactory_core.algo.evaluation import EvalPass
+from rlfactory_core.algo import EvalPass
 from rlfactory_core.types import Sample
 from rlfactory_core.utils.seeds import derive_seed
 from rlfactory_verl.rollout_request import FIELD, Position, RolloutRequest

@@ -14,12 +14,10 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.engines.memory import MemoryPhase, ModelSize
-from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.engines import EngineRun, EngineSettings, MemoryPhase, ModelSize
 from rlfactory_core.errors import MissingExtraError, ModelError, UsageError
-from rlfactory_core.plugins.loading import is_file
-from rlfactory_core.tasks.setup import Tasks
+from rlfactory_core.plugins import is_file
+from rlfactory_core.tasks import Tasks
 from rlfactory_core.utils.cpu import compute_threads
 from rlfactory_verl.checkpoints import newest_whole
 from rlfactory_verl.compose import compose, explain
@@ -127,8 +125,8 @@ class VerlEngine:
         _check_machine(config, pool)
         train = [] if only_evaluate else tasks.samples("train")
         held_out = tasks.held_out(required=only_evaluate)
+        from rlfactory_core.engines.local.tiny import prebuilt_model
         from rlfactory_verl.cluster.launch import Job, run_job
-        from rlfactory_verl.prebuilt_model import prebuilt_model
         from rlfactory_verl.prompts import checked_prompts
 
         model = config.model or str(prebuilt_model(run))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.errors import RunStopped
-from rlfactory_core.reporting.folder import write_atomic
+from rlfactory_core.reporting import write_atomic
 from rlfactory_core.reporting.progress import NullProgress, Progress, StageState
 
 EVENTS, STOP = ".events.jsonl", ".stop"  # in the run's folder while it runs; the second requests a stop

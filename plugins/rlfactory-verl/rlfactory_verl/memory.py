@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from rlfactory_core.engines.memory import MemoryPart, MemoryPhase, ModelSize, activations, keys_and_values
-from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.engines import EngineSettings, MemoryPart, MemoryPhase, ModelSize, activations, keys_and_values
 from rlfactory_verl.config import VerlConfig
 
 _LIBRARIES = 2**31  # bytes that CUDA, NCCL, torch and vLLM's graphs themselves take

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from rlfactory_core.reporting.metrics import group_metrics, tool_metrics
+from rlfactory_core.reporting import group_metrics, tool_metrics
 from rlfactory_core.types import Group
 
 # verl 0.9's name -> ours, if both mean the same.

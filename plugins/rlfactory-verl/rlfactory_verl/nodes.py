@@ -14,8 +14,7 @@ from pathlib import Path
 
 from rlfactory_core.errors import DataError, RlfactoryError, UsageError
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.tasks.opening import OpenTasks
-from rlfactory_core.tasks.scorers import ServedModel
+from rlfactory_core.tasks import OpenTasks, ServedModel
 from rlfactory_verl.config import VerlConfig
 from rlfactory_verl.pool import Pool, check_gpus
 from rlfactory_verl.run_payload import Payload

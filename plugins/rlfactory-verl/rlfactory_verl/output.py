@@ -8,7 +8,7 @@ from typing import Any
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopMetrics, AgentLoopOutput
 
-from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.reporting import StoredTrajectory
 from rlfactory_core.types import Row, Trajectory
 from rlfactory_verl.rollout_request import FIELD, IMAGES, POSITION, Position
 from rlfactory_verl.vision import multi_modal

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.engines import EngineSettings
 from rlfactory_verl.checkpoints import FOLDER
 from rlfactory_verl.config import VerlConfig
 from rlfactory_verl.constraints import ESTIMATORS, GAE, LOSSES

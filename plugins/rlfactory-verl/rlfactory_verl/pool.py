@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.engines import EngineSettings
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.protocols import PoolRequest
-from rlfactory_core.tasks.scorers import ServedModel
+from rlfactory_core.tasks import ServedModel
 from rlfactory_verl.config import VerlConfig
 
 POOL_FIELD = "rlfactory_pool"  # of verl's ``data`` section: the servers' addresses, once they run

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.engines.local.model.loading import load_tokenizer, quiet_transformers
-from rlfactory_core.engines.positions import known_positions
-from rlfactory_core.tasks.opening import OpenTasks
-from rlfactory_core.tasks.room import CheckedPrompts, check_prompts
+from rlfactory_core.engines import EngineRun, known_positions
+from rlfactory_core.engines.local.model import load_tokenizer, quiet_transformers
+from rlfactory_core.tasks import CheckedPrompts, OpenTasks, check_prompts
 from rlfactory_core.types import Sample
 from rlfactory_verl.vision import shows_images
 

@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rlfactory_core.algo.evaluation import EvalPass, summarise
-from rlfactory_core.engines.settings import EngineSettings
-from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.loggers import MetricsLogger
-from rlfactory_core.reporting.metrics import eval_metrics
+from rlfactory_core.algo import EvalPass, summarise
+from rlfactory_core.engines import EngineSettings
+from rlfactory_core.reporting import RunFolder
+from rlfactory_core.reporting import MetricsLogger
+from rlfactory_core.reporting import eval_metrics
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.reporting import StoredTrajectory
 from rlfactory_core.training import Ended, Recorder, run_facts
 from rlfactory_core.types import Group, Trajectory
 from rlfactory_verl.checkpoints import RecorderState

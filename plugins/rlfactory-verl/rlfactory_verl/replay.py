@@ -10,9 +10,9 @@ from typing import Any
 
 import transfer_queue as tq
 
-from rlfactory_core.algo.masking import LONGEST_PAUSE_S, PAUSE_S, Counts, LostAttempts, in_vain, is_trained
+from rlfactory_core.algo import LONGEST_PAUSE_S, PAUSE_S, Counts, LostAttempts, in_vain, is_trained
 from rlfactory_core.errors import TrainingError
-from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.reporting import StoredTrajectory
 from rlfactory_core.types import Group
 from rlfactory_core.utils.backoff import backoff_s
 from rlfactory_verl.events import StopFile, stopped

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass
 
-from rlfactory_core.algo.evaluation import EvalPass
+from rlfactory_core.algo import EvalPass
 from rlfactory_core.types import Sample
 
 FIELD = "rlfactory"  # the name of our column in verl's batches, and of our entry in its ``extra_fields``

@@ -15,11 +15,9 @@ from pathlib import Path
 
 from rlfactory_core.cache import cache_root
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.base import EngineRun
-from rlfactory_core.plugins.fingerprint import Fingerprint
-from rlfactory_core.plugins.loading import is_file
-from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.runner.resolving import engine_run
+from rlfactory_core.engines import EngineRun
+from rlfactory_core.plugins import Fingerprint, Registry, is_file
+from rlfactory_core.runner import engine_run
 from rlfactory_core.settings import validate_section
 
 

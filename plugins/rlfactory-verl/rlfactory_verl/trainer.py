@@ -8,9 +8,9 @@ from typing import Any
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-from rlfactory_core.algo.evaluation import EvalPass
-from rlfactory_core.algo.guard import STOPPED_BY
-from rlfactory_core.engines.base import EngineRun
+from rlfactory_core.algo import EvalPass
+from rlfactory_core.algo import STOPPED_BY
+from rlfactory_core.engines import EngineRun
 from rlfactory_core.training import Ended, Until, evaluation_passes
 from rlfactory_verl.adapters import merge_adapters
 from rlfactory_verl.aggregation import weigh_trajectories

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from rlfactory_core.chat import ChatConfig
-from rlfactory_core.engines.base import MakeChat
+from rlfactory_core.engines import MakeChat
 from rlfactory_core.errors import ModelError
 from rlfactory_core.images import picture, sees_images
 

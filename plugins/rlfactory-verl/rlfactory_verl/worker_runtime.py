@@ -7,8 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.context import RunContext
-from rlfactory_core.tasks.opening import OpenTasks
+from rlfactory_core import RunContext
+from rlfactory_core.tasks import OpenTasks
 from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
 from rlfactory_core.utils.garbage import collect_rarely
 from rlfactory_core.utils.seeds import derive_seed

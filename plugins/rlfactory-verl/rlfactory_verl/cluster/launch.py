@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.engines.base import EngineRun
+from rlfactory_core.engines import EngineRun
 from rlfactory_core.errors import RlfactoryError, RunStopped, TrainingError, UsageError
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_verl.cluster.janitor import Janitor

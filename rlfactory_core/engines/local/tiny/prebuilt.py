@@ -1,4 +1,4 @@
-"""The task's own tiny model as a folder, because verl starts from folders."""
+"""The task's own tiny model as a folder, for an engine that starts from folders; built by all cores of the machine."""
 
 from __future__ import annotations
 
