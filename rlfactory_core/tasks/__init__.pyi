@@ -7,8 +7,8 @@ from .runtime import TaskRuntime as TaskRuntime
 from .scorers import ScorerLifecycle as ScorerLifecycle
 from .scorers import ServedModel as ServedModel
 from .settings import DataColumns as DataColumns
-from .solving import is_demonstrated as is_demonstrated
 from .setup import Tasks as Tasks
 from .setup import TaskSetup as TaskSetup
+from .solving import is_demonstrated as is_demonstrated
 from .stepwise import StepwiseEpisode as StepwiseEpisode
 from .task import Task as Task
