@@ -35,10 +35,11 @@ class LazyReward(Lazy):
         return settled
 
 
+@dataclass(frozen=True, slots=True)
 class LazyChatFormat(Lazy):
     """A chat format; its class decides whether it fits a model's chat template."""
 
-    __slots__ = ()
+    sees_images: bool = False
 
     def matches(self, chat_template: str) -> bool:
         return bool(self.load().matches(chat_template))

@@ -129,15 +129,18 @@ class Registry:
         """The registrations of a kind in the plugins in use and in the built-in one."""
         return tuple(item for entry in self._used for item in self._loaded[entry].registrations if item.kind == kind)
 
+    def installed(self, kind: Kind) -> tuple[Registration, ...]:
+        """The registrations of a kind in all plugins that can be loaded."""
+        return tuple(item for plugin in self.load_all() for item in plugin.registrations if item.kind == kind)
+
     def engine_sections(self, *, installed: bool = False) -> dict[str, type[EngineSection]]:
         """The keys that engines add to the configuration, by the engine's name.
 
         Args:
             installed: those of all installed plugins, not only of the plugins in use.
         """
-        items = [item for plugin in self.load_all() for item in plugin.registrations] if installed else ()
-        sections = [item for item in items if item.kind == "config_section"] or self.registered("config_section")
-        found = {item.name: section_class(item) for item in sections}
+        items = self.installed("config_section") if installed else self.registered("config_section")
+        found = {item.name: section_class(item) for item in items}
         return {name: section for name, section in found.items() if issubclass(section, EngineSection)}
 
     def sections(self, config: RunSections) -> dict[str, Section]:

@@ -114,10 +114,19 @@ def make_chat(config: ChatConfig, registry: Registry) -> MakeChat:
         if name != "auto":
             formats = {name: registry.find(name, "chat_format").factory}
         else:
+            if images:
+                _use_formats_with_images(registry)
             formats = {item.name: item.factory for item in registry.registered("chat_format")}
         return choose_format(formats, tokenizer, name=name, thinking=config.thinking, images=images)
 
     return make
+
+
+def _use_formats_with_images(registry: Registry) -> None:
+    """A plugin that shows images to models is in use from then on, although no configuration names it."""
+    for item in registry.installed("chat_format"):
+        if getattr(item.factory, "sees_images", False):
+            registry.find(item.name, "chat_format")
 
 
 def make_prompts(config: RunConfig, registry: Registry) -> Callable[[Sequence[Sample]], PromptSampler]:

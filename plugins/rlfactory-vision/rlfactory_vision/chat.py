@@ -107,9 +107,7 @@ def vision_format(tokenizer: PreTrainedTokenizerFast, thinking: bool = True) -> 
     return choose_format(formats, tokenizer, thinking=thinking)
 
 
-# See `protocols.ChatFormatFactoryTraits`.
-vision_format.sees_images = True  # type: ignore[attr-defined]
-vision_format.matches = lambda _: True  # type: ignore[attr-defined]
+vision_format.matches = lambda _: True  # type: ignore[attr-defined] # see `protocols.ChatFormatFactoryTraits`
 
 
 def _conversation() -> tuple[Message, Message, Message]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rlfactory_core import Lazy, hookimpl
+from rlfactory_core import LazyChatFormat, hookimpl
 from rlfactory_core.hookspecs import Register
 
 RLFACTORY_API = ">=1,<2"
@@ -10,4 +10,4 @@ RLFACTORY_API = ">=1,<2"
 
 @hookimpl
 def rlfactory_chat_formats(register: Register) -> None:
-    register("vision", Lazy("rlfactory_vision.chat:vision_format"))
+    register("vision", LazyChatFormat("rlfactory_vision.chat:vision_format", sees_images=True))
