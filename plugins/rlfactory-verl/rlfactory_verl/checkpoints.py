@@ -16,9 +16,7 @@ from pathlib import Path
 from typing import Any
 from zipfile import is_zipfile
 
-from rlfactory_core.engines import EngineRun
-from rlfactory_core.engines.exports import CONFIG
-from rlfactory_core.engines import Origin, complete
+from rlfactory_core.engines import EngineRun, Origin, complete
 from rlfactory_core.errors import CheckpointError
 from rlfactory_core.reporting import replace_link, write_atomic
 from rlfactory_core.training import newest_readable, none_yet
@@ -53,7 +51,7 @@ def complete_policy(folder: Path, run: EngineRun, model: str) -> None:
     """
     from rlfactory_core.engines.local.model import load_tokenizer
 
-    if not (folder / CONFIG).exists():  # another machine of the cluster has written it
+    if not (folder / "config.json").exists():  # another machine of the cluster has written it
         return
     images = shows_images(run.config.chat, run.config.model)
     chat = run.make_chat(load_tokenizer(str(folder)), images=images)

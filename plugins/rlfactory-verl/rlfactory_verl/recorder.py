@@ -8,11 +8,8 @@ from typing import Any
 
 from rlfactory_core.algo import EvalPass, summarise
 from rlfactory_core.engines import EngineSettings
-from rlfactory_core.reporting import RunFolder
-from rlfactory_core.reporting import MetricsLogger
-from rlfactory_core.reporting import eval_metrics
+from rlfactory_core.reporting import MetricsLogger, RunFolder, StoredTrajectory, eval_metrics
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.reporting import StoredTrajectory
 from rlfactory_core.training import Ended, Recorder, run_facts
 from rlfactory_core.types import Group, Trajectory
 from rlfactory_verl.checkpoints import RecorderState

@@ -16,8 +16,7 @@ from verl.utils.logging_utils import configure_verl_logging
 from rlfactory_core.engines import EngineRun
 from rlfactory_core.reporting import open_loggers
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.tasks import OpenTasks
-from rlfactory_core.tasks import Tasks
+from rlfactory_core.tasks import OpenTasks, Tasks
 from rlfactory_core.training import Ended
 from rlfactory_verl.checkpoints import read_state
 from rlfactory_verl.events import EVENTS, EventProgress, StopFile

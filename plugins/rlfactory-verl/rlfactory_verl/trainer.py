@@ -8,8 +8,7 @@ from typing import Any
 from verl.trainer.ppo.v1 import get_trainer_cls
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 
-from rlfactory_core.algo import EvalPass
-from rlfactory_core.algo import STOPPED_BY
+from rlfactory_core.algo import STOPPED_BY, EvalPass
 from rlfactory_core.engines import EngineRun
 from rlfactory_core.training import Ended, Until, evaluation_passes
 from rlfactory_verl.adapters import merge_adapters
