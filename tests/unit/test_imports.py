@@ -13,6 +13,7 @@ import pytest
 from public_api import public_modules, public_names
 from references import PLUGINS, Reference, packages, references, registering
 
+
 @cache
 def importable() -> set[tuple[str, str]]:
     return public_names() | {(module, "") for module in public_modules()}
