@@ -43,7 +43,7 @@ def test_a_task_is_served_until_ctrl_c() -> None:
     [
         (("--plugin", "serch"), "search"),
         (("--plugin", "search", "--colour", "red"), "colour"),
-        (("--plugin", "search", "--host", "256.0.0.1"), "Choose another --port"),
+        (("--plugin", "search", "--host", "256.0.0.1"), "Choose another --host or --port"),
     ],
 )
 def test_a_mistake_is_explained(arguments: tuple[str, ...], said: str) -> None:
