@@ -283,7 +283,7 @@ def test_a_lost_forkserver_costs_the_calls_under_way_only(folders: Path) -> None
 
 _CLIENT = """
 import asyncio, os, signal, sys
-from rlfactory_core import code_interpreter
+from rlfactory_interpreter import code_interpreter
 from tests.support.interpreters import own_folder, trajectory
 
 async def main():
