@@ -67,7 +67,8 @@ class Pool:
         program: ``module:name`` of a `worker.Program`. It is called once in each process, and what it returns answers
             each job. If that raises, the process ends.
         workers: the usual number of processes; 0: the number of cores that this process may use.
-        most: their greatest number, while some have had their job for `_SLOW_S`; 0: no more than usual.
+        most: their greatest number, while some have had their job for `_SLOW_S`; 0: no more than usual, and jobs
+            with a key wait for their worker however long its job takes.
         memory_mb: address space of each, in addition to what Python and the program need.
         file_mb: the size of a file that it writes.
         environment: variables of the processes. They inherit none.
@@ -238,7 +239,7 @@ class _Workers:
         home = self._homes.get(key)
         if home in self._idle:
             return home
-        if home is not None and not home.is_slow(now):
+        if home is not None and (self._most == self._usual or not home.is_slow(now)):
             return None
         if self._idle:
             worker = next(reversed(self._idle))

@@ -6,11 +6,13 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from rlfactory_core.errors import BackendError
 from rlfactory_nl2sql.checks.constants import TableColumn
-from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, SessionLostError, TableRows
+from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Rows, SessionLostError, TableRows
+from rlfactory_nl2sql.databases.limiting import late
 from rlfactory_nl2sql.databases.reference import DatabaseRef, connect
 from rlfactory_nl2sql.instances.links import shaped_columns
 
@@ -97,8 +99,40 @@ class Database:
             close(each)
 
 
+class Clock:
+    """A time budget shared by several queries."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self.used = 0.0
+
+    @property
+    def left(self) -> float:
+        return self._seconds - self.used
+
+    def query(self, connection: Connection, sql: str, limits: QueryLimits, part: int = 1) -> Rows:
+        """The result of a query that may take this part of the time that is left; raises `QueryError`."""
+        if self.left <= 0:
+            raise late(self._seconds)
+        connection.used = 0.0
+        try:
+            return connection.query(sql, replace(limits, seconds=self.left / part))
+        except QueryError as error:
+            if error.failure is Failure.DEADLINE:
+                raise late(self._seconds) from None
+            raise
+        finally:
+            self.used += connection.used
+
+
 class Connections:
-    """Open databases; the least recently used are closed first."""
+    """Open databases; the least recently used are closed first.
+
+    Attributes:
+        share: of its seconds that the running job has.
+    """
+
+    share = 1.0
 
     def __init__(self) -> None:
         self._open: Recent[tuple[DatabaseRef, Content], Database] = Recent(_OPEN, Database.close)
@@ -124,6 +158,10 @@ class Connections:
                 Database(ref, limits).close()  # fails if the server is away, which is not the query's fault
                 raise QueryError(Failure.ERROR, "It ended its own session with the database.") from error
             raise
+
+    def clock(self, seconds: float) -> Clock:
+        """The time of the running job's queries, which may have so many seconds."""
+        return Clock(seconds * self.share)
 
     def close(self) -> None:
         """Close all; they are opened again when needed."""

@@ -15,13 +15,12 @@ from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.checks.thresholds import thresholds
 from rlfactory_nl2sql.comparison.compare import Answer, Comparison, answer_of, is_cut, looks_cut
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Rows, TableRows
-from rlfactory_nl2sql.databases.limiting import late
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.instances.links import SHARES, links_of, subsample
 from rlfactory_nl2sql.instances.rows import CHARACTERS
 from rlfactory_nl2sql.instances.vary import vary
 from rlfactory_nl2sql.schema import Schema
-from rlfactory_nl2sql.verification.connections import Connections, Database, close
+from rlfactory_nl2sql.verification.connections import Clock, Connections, Database, close
 
 _OTHER_SEEDS = (1, 2, 3)  # added to the seed, for more varied databases
 _CONFIRMING = 4  # likewise, for those that confirm
@@ -242,32 +241,6 @@ class Gold:
 
 
 _PART = 4  # a query that only looks for ties may take this part of the time that is left
-
-
-class Clock:
-    """A time budget shared by several queries."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self.used = 0.0
-
-    @property
-    def left(self) -> float:
-        return self._seconds - self.used
-
-    def query(self, connection: Connection, sql: str, limits: QueryLimits, part: int = 1) -> Rows:
-        """The result of a query that may take this part of the time that is left; raises `QueryError`."""
-        if self.left <= 0:
-            raise late(self._seconds)
-        connection.used = 0.0
-        try:
-            return connection.query(sql, replace(limits, seconds=self.left / part))
-        except QueryError as error:
-            if error.failure is Failure.DEADLINE:
-                raise late(self._seconds) from None
-            raise
-        finally:
-            self.used += connection.used
 
 
 def instance_name(number: int) -> str:

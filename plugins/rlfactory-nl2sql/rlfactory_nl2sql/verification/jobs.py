@@ -47,5 +47,8 @@ class QueryJob:
         return self.limits.seconds
 
     def run(self, connections: Connections) -> tuple[int, str]:
-        rows = connections.use(self.ref, self.limits, lambda found: found.connection.query(self.sql, self.limits))
+        clock = connections.clock(self.seconds)
+        rows = connections.use(
+            self.ref, self.limits, lambda found: clock.query(found.connection, self.sql, self.limits)
+        )
         return len(rows.rows), rows_text(rows, self.shown)

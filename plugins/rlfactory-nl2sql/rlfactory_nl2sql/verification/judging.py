@@ -12,10 +12,10 @@ from rlfactory_core.types import Verdict
 from rlfactory_nl2sql.checks.constants import Uses, uses
 from rlfactory_nl2sql.checks.parsing import parse_query, same_form
 from rlfactory_nl2sql.comparison.compare import CELL, Answer, cell, compare, number_of
-from rlfactory_nl2sql.connection import QueryError, Row, Rows
+from rlfactory_nl2sql.connection import Failure, QueryError, Row, Rows
 from rlfactory_nl2sql.databases.reference import DatabaseRef
 from rlfactory_nl2sql.verification.connections import Connections, Database
-from rlfactory_nl2sql.verification.gold import Clock, GoldJob, Instance, instance_name
+from rlfactory_nl2sql.verification.gold import GoldJob, Instance, instance_name
 
 _COLUMNS = 12  # shown of a row
 _LOOKED_AT = 1000  # rows of each side, for those to show
@@ -40,16 +40,16 @@ class PredictionJob:
 
     def run(self, connections: Connections) -> Verdict:
         limits = self.gold.options.limits
-        return connections.use(self.ref, limits, lambda database: _Judging(self, database).judge())
+        return connections.use(self.ref, limits, lambda database: _Judging(self, database, connections).judge())
 
 
 class _Judging:
     """A prediction on one database after the other, and what these say of it."""
 
-    def __init__(self, job: PredictionJob, database: Database) -> None:
+    def __init__(self, job: PredictionJob, database: Database, connections: Connections) -> None:
         self._job, self._database, self._options = job, database, job.gold.options
         self._gold = job.gold.gold(database)
-        self._clock = Clock(job.seconds)
+        self._clock, self._begins = connections.clock(job.seconds), connections.share < 1
         self._compared = 0
         self._firm = False  # equal to an answer that is evidence
         self._tied = False  # an answer hangs on how ties are broken
@@ -113,6 +113,8 @@ class _Judging:
         try:
             rows = self._clock.query(instance.connection, self._job.prediction, self._options.limits)
         except QueryError as error:
+            if self._begins and error.failure is Failure.DEADLINE:
+                raise  # it begins again, with all of its seconds
             return failed(f" on {where}", error, self._clock.used, self._compared)
         difference = None if answer.tied else compare(answer, rows, self._options.comparison)
         if answer.tied or (difference is not None and answer.may_repeat(rows)):

@@ -7,6 +7,8 @@ import logging
 import os
 import pickle
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from rlfactory_sandbox import Pool, WorkerLostError
@@ -20,11 +22,18 @@ _log = logging.getLogger(__name__)
 
 PREPARE_S = 60.0  # time to connect, and to read and vary a large database
 _LATEST = 3.0  # times its seconds after which a query is ended with its process, if nothing else has ended it
+_SHARE = 0.05  # of its seconds, which a query in a file has at first; if it is slow, it begins again in other workers
+_MOST, _NICE = 8, 10  # of these, and by how much their priority is lower
+_PROGRAM = "rlfactory_nl2sql.verification.worker:program"
 _ENVIRONMENT = {"SQLITE_TMPDIR": "."}  # in the worker's own folder; SQLite asks for it before the fork
 
 
 class WorkerBug(RuntimeError):  # noqa: N818 - a bug, not a user's error
     """A job failed because of a bug in this plugin; the log has the traceback."""
+
+
+class _SlowError(Exception):
+    """A query needs more than a share of its seconds."""
 
 
 class WorkerPool:
@@ -38,13 +47,9 @@ class WorkerPool:
 
     def __init__(self, workers: int = 0, memory_mb: int = 1024, folders: tuple[str, ...] = ()) -> None:
         zone = {name: os.environ[name] for name in ("TZ",) if name in os.environ}
-        self._pool = Pool(
-            "rlfactory_nl2sql.verification.worker:program",
-            workers=workers,
-            most=2 * (workers or os.cpu_count() or 1),
-            memory_mb=memory_mb,
-            environment={**_ENVIRONMENT, **zone},
-        )
+        made = partial(Pool, _PROGRAM, memory_mb=memory_mb, environment={**_ENVIRONMENT, **zone})
+        self._quick = made(workers=workers)  # each keeps what it has found, so a job waits for the one that has it
+        self._slow = made(workers=workers, most=_MOST, nice=_NICE)
         self._folders = frozenset(folders)
 
     async def run(self, job: Job, key: str = "") -> Any:
@@ -59,18 +64,19 @@ class WorkerPool:
             BackendError: the job raised it, no process can be started, or the pool has been closed.
             WorkerBug: the job failed because of a bug in this plugin; the log has the traceback.
         """
+        if job.ref.is_file:
+            with suppress(_SlowError):
+                return await self._ask(self._quick, job, key, _SHARE)
+        return await self._ask(self._slow, job, key, 1.0)
+
+    async def _ask(self, pool: Pool, job: Job, key: str, share: float) -> Any:
         ref = job.ref
         variables = {name: os.environ[name] for name in ref.variables if name in os.environ}
         if ref.is_file and not any(ref.location.startswith(folder + os.sep) for folder in self._folders):
             self._folders |= {os.path.dirname(ref.location)}
+        data, seconds = pickle.dumps((job, variables, share)), PREPARE_S + _LATEST * job.seconds
         try:
-            data = await self._pool.run(
-                pickle.dumps((job, variables)),
-                PREPARE_S + _LATEST * job.seconds,
-                key=key,
-                reads=self._folders,
-                connects=not ref.is_file,
-            )
+            data = await pool.run(data, seconds, key=key, reads=self._folders, connects=not ref.is_file)
         except WorkerLostError as error:
             if error.late:
                 raise late(job.seconds) from error
@@ -87,7 +93,8 @@ class WorkerPool:
 
     async def close(self) -> None:
         """End all workers. Running and waiting jobs raise `BackendError`."""
-        await self._pool.close()
+        await self._quick.close()
+        await self._slow.close()
 
 
 def _query_error(failure: str, message: str) -> Exception:
@@ -103,4 +110,4 @@ def _bug(trace: str) -> Exception:
     return WorkerBug(f"A bug in rlfactory-nl2sql: {trace.strip().rpartition(chr(10))[2]}")
 
 
-_ERRORS: dict[str, Callable[..., Exception]] = {"query": _query_error, "error": _error, "bug": _bug}
+_ERRORS: dict[str, Callable[..., Exception]] = {"slow": _SlowError, "query": _query_error, "error": _error, "bug": _bug}

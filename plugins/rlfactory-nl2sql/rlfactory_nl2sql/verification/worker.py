@@ -41,11 +41,13 @@ class Job(Protocol):
 
 
 def program() -> Callable[[bytes], bytes]:
-    """What answers the jobs of one process: a pickled `Job`, and the variables that its database's URL names."""
+    """What answers the jobs of one process: a pickled `Job`, the variables that its database's URL names, and the
+    share of its seconds that it has.
+    """
     connections = Connections()
 
     def answer(data: bytes) -> bytes:
-        job, variables = pickle.loads(data)  # noqa: S301 - from the process that this one works for
+        job, variables, connections.share = pickle.loads(data)  # noqa: S301 - from the process that this one works for
         os.environ.update(variables)
         return json.dumps(_answer(job, connections), default=_plain).encode()
 
@@ -57,6 +59,8 @@ def _answer(job: Job, connections: Connections) -> tuple[Any, ...]:
     try:
         return "done", job.run(connections)
     except QueryError as error:
+        if error.failure is Failure.DEADLINE and connections.share < 1:
+            return ("slow",)
         return "query", error.failure.value, str(error)
     except RlfactoryError as error:
         return "error", type(error).__name__, str(error)
