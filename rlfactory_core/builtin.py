@@ -81,10 +81,13 @@ def rlfactory_advantages(register: Register) -> None:
 @hookimpl
 def rlfactory_loss_functions(register: Register) -> None:
     losses = "rlfactory_core.algo.losses"
-    for name in ("ppo", "gspo", "cispo", "sapo"):
-        register(name, lazy.Lazy(f"{losses}.{name}:{name}"))
-    for name in ("dapo", "dr_grpo"):  # with keys of their own, see `rlfactory_core.algo.methods`
-        register(name, lazy.Lazy(f"{losses}.ppo:ppo"))
+    register("ppo", lazy.Lazy(f"{losses}.ppo:ppo"))
+    register("gspo", lazy.Lazy(f"{losses}.gspo:gspo"))
+    register("cispo", lazy.Lazy(f"{losses}.cispo:cispo"))
+    register("sapo", lazy.Lazy(f"{losses}.sapo:sapo"))
+    # With keys of their own, see `rlfactory_core.algo.methods`.
+    register("dapo", lazy.Lazy(f"{losses}.ppo:ppo"))
+    register("dr_grpo", lazy.Lazy(f"{losses}.ppo:ppo"))
 
 
 @hookimpl

@@ -4,6 +4,9 @@ from rlfactory_core.algo.methods.dapo import DAPO
 from rlfactory_core.algo.methods.dr_grpo import DR_GRPO
 from rlfactory_core.algo.methods.method import Method
 
-METHODS = {method.name: method for method in (DAPO, DR_GRPO)}
+METHODS = {
+    "dapo": DAPO,
+    "dr_grpo": DR_GRPO,
+}
 
 __all__ = ["METHODS", "Method"]
