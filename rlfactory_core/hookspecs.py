@@ -102,13 +102,13 @@ class Hookspecs:
 
     @hookspec
     def rlfactory_report_sections(self, register: Register) -> None:
-        """``factory(run: reporting.RunData) -> reporting.Section | None``, a part of ``report.html`` of each run that
-        uses the plugin, also of a stopped one; None if the run has nothing to show."""
+        """``factory(run: RunData) -> ReportSection | None``, both of `reporting`: a part of ``report.html`` of each run
+        that uses the plugin, also of a stopped one; None if the run has nothing to show."""
 
     @hookspec
     def rlfactory_trajectory_sections(self, register: Register) -> None:
-        """``factory(trajectory: Trajectory, config: dict) -> reporting.Section | None``, a part of a trajectory's page
-        in ``rlfactory ui``, for runs that use the plugin. ``config`` is the run's, as in ``config.yaml``."""
+        """``factory(trajectory: Trajectory, config: dict) -> reporting.ReportSection | None``, a part of a trajectory's
+        page in ``rlfactory ui``, for runs that use the plugin. ``config`` is the run's, as in ``config.yaml``."""
 
     @hookspec
     def rlfactory_recipes(self, register: Register) -> None:

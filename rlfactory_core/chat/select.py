@@ -7,7 +7,7 @@ from typing import Any
 
 from rlfactory_core.chat.rendering import remedy, template_of
 from rlfactory_core.errors import ChatFormatError, nearest
-from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.protocols import ChatFormat, ChatFormatFactoryTraits
 
 _GENERAL = "hermes"  # fits any template, so it is tried last
@@ -42,7 +42,7 @@ def choose_format(
             f"The model's tokenizer has no chat template, so no chat format fits it. {remedy(tokenizer)} {known}"
         )
     for key in sorted(formats, key=lambda key: key == _GENERAL):
-        traits = declared(formats[key], ChatFormatFactoryTraits, f"The factory of the chat format '{key}'")
+        traits = optional_attributes(formats[key], ChatFormatFactoryTraits, f"The factory of the chat format '{key}'")
         if traits.sees_images == images and traits.matches is not None and traits.matches(template):
             return formats[key](tokenizer, thinking=thinking)
     if images:

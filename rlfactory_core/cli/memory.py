@@ -56,7 +56,7 @@ def _estimate(
 ) -> tuple[Callable[[EngineSettings], ModelSize], Estimate]:
     """What gives the model's size and the phases of a configuration like this one."""
     from rlfactory_core.engines.base import EngineTraits
-    from rlfactory_core.plugins.declared import declared
+    from rlfactory_core.plugins.attributes import optional_attributes
     from rlfactory_core.plugins.registry import Registry
 
     with needs_local():
@@ -64,7 +64,7 @@ def _estimate(
     registry = Registry()
     registry.task(config.plugin)
     engine = registry.find(config.engine, "engine").make()
-    estimate = declared(engine, EngineTraits, f"The engine '{config.engine}'").memory
+    estimate = optional_attributes(engine, EngineTraits, f"The engine '{config.engine}'").memory
     if estimate is None:
         raise UsageError(f"The engine '{config.engine}' does not say what memory it needs.")
     found = estimate

@@ -11,7 +11,7 @@ import click
 from rlfactory_core.cli.output import echo
 
 if TYPE_CHECKING:
-    from rlfactory_core.reporting.report import Section
+    from rlfactory_core.reporting.report import ReportSection
 
 
 @click.command()
@@ -45,5 +45,5 @@ def report(run: str, as_json: bool, trajectory: str | None) -> None:
         echo(str(write_report(folder, makers)))
 
 
-def _print(sections: Iterable[Section | None]) -> None:
+def _print(sections: Iterable[ReportSection | None]) -> None:
     echo(json.dumps([{"title": each.title, "html": each.html} for each in sections if each is not None]))

@@ -1,4 +1,4 @@
-from .declared import declared as declared
+from .attributes import optional_attributes as optional_attributes
 from .discovery import PluginEntry as PluginEntry
 from .discovery import discover as discover
 from .fingerprint import Fingerprint as Fingerprint

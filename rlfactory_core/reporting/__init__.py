@@ -8,7 +8,7 @@ from rlfactory_core.reporting.folder import RUNS, RunFolder, replace_link, write
 from rlfactory_core.reporting.kept_images import KeptImages, read_image
 from rlfactory_core.reporting.loggers import MetricsLogger, open_loggers
 from rlfactory_core.reporting.metrics import component_means, eval_metrics, group_metrics, tool_metrics
-from rlfactory_core.reporting.report import Section, live_sections, page_environment
+from rlfactory_core.reporting.report import ReportSection, live_sections, page_environment
 from rlfactory_core.reporting.run_data import RunData, eval_value, scorers, success_metric
 from rlfactory_core.reporting.token_problems import mask_problem
 from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
@@ -19,9 +19,9 @@ __all__ = [
     "KeptImages",
     "Line",
     "MetricsLogger",
+    "ReportSection",
     "RunData",
     "RunFolder",
-    "Section",
     "StoredTrajectory",
     "component_means",
     "eval_metrics",

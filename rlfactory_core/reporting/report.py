@@ -39,14 +39,14 @@ _MAX_IMAGE_BYTES = 4 << 20  # the page is read at once
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """A part of the page. ``html`` is inserted as it is, so escape texts from data or models."""
 
     title: str
     html: str
 
     @classmethod
-    def of_charts(cls, title: str, *charts: Chart) -> Section | None:
+    def of_charts(cls, title: str, *charts: Chart) -> ReportSection | None:
         """Charts side by side, without empty ones; None if all are empty."""
         drawn = [html for chart in charts if (html := chart.html())]
         return cls(title, f'<div class="charts">{"".join(drawn)}</div>') if drawn else None
@@ -54,7 +54,7 @@ class Section:
     @classmethod
     def of_table(
         cls, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], note: str = ""
-    ) -> Section | None:
+    ) -> ReportSection | None:
         """A table of texts, which are escaped; None if it has no rows.
 
         Args:
@@ -65,7 +65,7 @@ class Section:
         return cls(title, _macro("table", columns, rows, note)) if rows else None
 
 
-SectionMaker = Callable[[RunData], Section | None]
+SectionMaker = Callable[[RunData], ReportSection | None]
 """Returns None if the run has no data for the section."""
 
 
@@ -95,23 +95,25 @@ def write_report(folder: RunFolder, extra: Iterable[SectionMaker] = ()) -> Path:
     return folder.report
 
 
-def live_sections(run: RunData) -> list[Section]:
+def live_sections(run: RunData) -> list[ReportSection]:
     """The sections of a run that goes on; its results come first once all of them are there."""
     finished = (run.summary.get("eval") or {}).get("after")
     first = (results, learning) if finished else (learning, results)
     return [section for make in (*first, behaviour, speed, update) if (section := make(run)) is not None]
 
 
-def results(run: RunData) -> Section | None:
+def results(run: RunData) -> ReportSection | None:
     """Held-out success before and after, overall and by slice, and the controls."""
     rows = eval_rows(run.summary)
     if not rows:
         return None
     controls, extras = control_results(run.summary), eval_extras(run.summary)
-    return Section("Results", _macro("results", number_label(success_metric(run.summary)), rows, controls, extras))
+    return ReportSection(
+        "Results", _macro("results", number_label(success_metric(run.summary)), rows, controls, extras)
+    )
 
 
-def learning(run: RunData) -> Section | None:
+def learning(run: RunData) -> ReportSection | None:
     """Held-out success by slice, and the training reward."""
     metric = success_metric(run.summary)
     label = number_label(metric)
@@ -119,7 +121,7 @@ def learning(run: RunData) -> Section | None:
     held_out += [_measured(name.rsplit("/", 1)[1], run, name) for name in run.names(f"eval/{metric}/")]
     trained = [Line("overall", run.series(metric))]
     trained += [Line(number_label(name.split("/", 1)[1]), run.series(name)) for name in run.names(f"{metric}/")]
-    return Section.of_charts(
+    return ReportSection.of_charts(
         "Learning",
         *_rewards(run),
         Chart(f"Held-out {label}", held_out, "greedy, on questions that are never trained on", high=1.0),
@@ -153,19 +155,19 @@ def _one(lines: Sequence[Line]) -> float | None:
     return 1.0 if all(0.0 <= value <= 1.0 for line in lines for _, value in line.points) else None
 
 
-def behaviour(run: RunData) -> Section | None:
+def behaviour(run: RunData) -> ReportSection | None:
     """Calls, turns, lengths, stop reasons and faults of the trajectories."""
-    return Section.of_charts("Behaviour", *_plots("Behaviour", run))
+    return ReportSection.of_charts("Behaviour", *_plots("Behaviour", run))
 
 
-def speed(run: RunData) -> Section | None:
+def speed(run: RunData) -> ReportSection | None:
     """Throughput, where the time goes, and what the machine gives."""
-    return Section.of_charts("Speed", *_plots("Speed", run))
+    return ReportSection.of_charts("Speed", *_plots("Speed", run))
 
 
-def update(run: RunData) -> Section | None:
+def update(run: RunData) -> ReportSection | None:
     """The optimizer's health."""
-    return Section.of_charts("Update", *_plots("Update", run))
+    return ReportSection.of_charts("Update", *_plots("Update", run))
 
 
 def _plots(section: str, run: RunData) -> Iterator[Chart]:
@@ -191,7 +193,7 @@ def _lines(metric: Metric, run: RunData, *, smooth: bool) -> Iterator[Line]:
             yield Line(number_label(found[1]), points, smooth)
 
 
-def examples(run: RunData) -> Section | None:
+def examples(run: RunData) -> ReportSection | None:
     """Sample trajectories as chats, before and after, with their images."""
     if not run.pairs:
         return None
@@ -200,7 +202,7 @@ def examples(run: RunData) -> Section | None:
     if embedded.left_out:
         most = f"The page shows at most {_MAX_IMAGE_BYTES >> 20} MiB of images; the others are in trajectories/images."
         html += f'<p class="note">{most}</p>'
-    return Section("Sample trajectories", html)
+    return ReportSection("Sample trajectories", html)
 
 
 def _facts(run: RunData) -> list[tuple[str, str]]:
@@ -254,23 +256,23 @@ def plugin_sections(registered: Iterable[Registration]) -> tuple[SectionMaker, .
 
 def trajectory_sections(
     registered: Iterable[Registration], trajectory: Trajectory, config: Mapping[str, Any]
-) -> list[Section]:
+) -> list[ReportSection]:
     """What plugins show of one trajectory, who register it as ``trajectory_section``."""
     made = (_section(item, trajectory, config) for item in registered)
     return [section for section in made if section is not None]
 
 
-def _section(item: Registration, *of: Any) -> Section | None:
+def _section(item: Registration, *of: Any) -> ReportSection | None:
     """The plugin's section, or a note on why it failed: an error must not end a run that may have taken days."""
     try:
         section = item.make(*of)
         if section is None:
             return None
-        if not isinstance(section, Section):
-            raise TypeError(f"expected a rlfactory_core.reporting.Section or None, got {section!r}")
+        if not isinstance(section, ReportSection):
+            raise TypeError(f"expected a rlfactory_core.reporting.ReportSection or None, got {section!r}")
         f"{section.title}{section.html}".encode()  # raises here if the text cannot be written to the file
     except Exception as error:  # noqa: BLE001 - the boundary to the plugin's code
         why = f"{type(error).__name__}: {error}".encode(errors="replace").decode()
         note = f"The plugin {item.plugin} could not make this section: {why}"
-        return Section(item.name, f'<p class="note">{escape(note)}</p>')
+        return ReportSection(item.name, f'<p class="note">{escape(note)}</p>')
     return section

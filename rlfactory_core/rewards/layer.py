@@ -19,7 +19,7 @@ from typing import Any
 
 from rlfactory_core.algo.advantages import LARGEST_REWARD
 from rlfactory_core.errors import ConfigError, VerifierError
-from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.protocols import GroupScorer, RewardScorer, ScorerTraits, Verifier
 from rlfactory_core.types import Fault, FaultCode, FaultKind, Group, Sample, Score, Trajectory, Verdict
 from rlfactory_core.utils.aio import in_time
@@ -67,7 +67,7 @@ class RewardLayer:
         self._copies = copies
         self._weights = {name: weight for name, (_, weight) in scorers.items()}
         self.traits = {
-            name: declared(each, ScorerTraits, f"The reward '{name}'") for name, (each, _) in scorers.items()
+            name: optional_attributes(each, ScorerTraits, f"The reward '{name}'") for name, (each, _) in scorers.items()
         }
         own = {name: traits.deadline_s or deadline_s for name, traits in self.traits.items()}
         self._deadlines = own | dict(deadlines or {})

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from rlfactory_core.errors import BackendError, PluginError
-from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.protocols import Env, EnvTraits
 from rlfactory_core.utils.aio import cancelled, end
 
@@ -29,7 +29,7 @@ class TimedEnv:
 
     def __init__(self, env: Env, seconds: float) -> None:
         self.env, self.name = env, type(env).__name__
-        own = declared(env, EnvTraits, f"The environment {self.name}").deadline_s
+        own = optional_attributes(env, EnvTraits, f"The environment {self.name}").deadline_s
         seconds = seconds if own is None else own
         self._seconds = None if isinf(seconds) else seconds
         self.overdue: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 
 from rlfactory_core.images import NAME
-from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.protocols import ChatFormat, ChatFormatTraits, Model, Request, Sampled, Sampler, Vision
 from rlfactory_core.types import Message
 
@@ -93,7 +93,7 @@ class RepeatingModel:
 
 def vision_of(chat: ChatFormat) -> Vision | None:
     """How the model of a chat format sees images; None: it sees none."""
-    return declared(chat, ChatFormatTraits, f"The chat format '{chat.name}'").vision
+    return optional_attributes(chat, ChatFormatTraits, f"The chat format '{chat.name}'").vision
 
 
 @cache

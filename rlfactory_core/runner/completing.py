@@ -9,7 +9,7 @@ from typing import Any
 from rlfactory_core.algo.methods import METHODS
 from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import ConfigError, UsageError
-from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import RewardFactoryTraits
@@ -87,7 +87,7 @@ def _settled(reward: RewardConfig, registry: Registry) -> RewardConfig:
     if is_file(file):
         absolute = f"{Path(file).expanduser().resolve()}:{name}"
         reward = reward.model_copy(update={"name": absolute, "label": reward.label or name})
-    settle = declared(factory, RewardFactoryTraits, f"The factory of the reward '{reward.name}'").settle
+    settle = optional_attributes(factory, RewardFactoryTraits, f"The factory of the reward '{reward.name}'").settle
     if settle is None or not reward.options:
         return reward
     return _with_options(reward, settle(reward.options))

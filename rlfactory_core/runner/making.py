@@ -15,7 +15,7 @@ from rlfactory_core.config import RunConfig
 from rlfactory_core.context import RunContext
 from rlfactory_core.engines.base import MakeChat
 from rlfactory_core.errors import ConfigError, PluginError, RlfactoryError
-from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.plugins.loading import Registration, takes
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat
@@ -86,7 +86,9 @@ def _setup(config: RunConfig, registry: Registry, task: Task, scorers: Scorers) 
 def named_source(name: str, given: Any, registry: Registry) -> NamedSource:
     """The source of tools that the key ``tools.NAME`` names; raises `PluginError` if no plugin registers it."""
     factory = registry.find(name, "tool_source").factory
-    return NamedSource(name, given, factory, declared(factory, ToolSourceFactoryTraits, f"The tool source '{name}'"))
+    return NamedSource(
+        name, given, factory, optional_attributes(factory, ToolSourceFactoryTraits, f"The tool source '{name}'")
+    )
 
 
 def _scorers(rewards: Sequence[RewardConfig], registry: Registry, named: Scorers | None = None) -> Scorers:

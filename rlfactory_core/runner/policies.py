@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.protocols import ChatFormat, ChatFormatTraits, Request, Sampled
 from rlfactory_core.tasks.solving import solve_turn
 from rlfactory_core.tasks.task import Task
@@ -75,7 +75,7 @@ def turn_ids(chat: ChatFormat, said: Message | str) -> tuple[int, ...]:
     """The ids that a model would have sampled for this turn, stop token included."""
     if isinstance(said, str):
         return (*chat.encode(said), chat.stop_token_ids[0])
-    written = declared(chat, ChatFormatTraits, f"The chat format '{chat.name}'").written
+    written = optional_attributes(chat, ChatFormatTraits, f"The chat format '{chat.name}'").written
     text = written(said) if written else "\n".join(filter(None, (said.content, calls_text(said))))  # as in Hermes
     ids = chat.encode(text)
     return ids if ids[-1:] and ids[-1] in chat.stop_token_ids else (*ids, chat.stop_token_ids[0])

@@ -23,7 +23,7 @@ from rlfactory_core.algo.prompts import PromptSampler
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineRun, EngineTraits, MakeChat, WholeEngine
 from rlfactory_core.errors import ConfigError, PluginError, UsageError
-from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.plugins.registry import INSTALLED_WITH, Registry
@@ -216,7 +216,7 @@ def _with_defaults(registry: Registry, given: Mapping[str, Any], task: Task) -> 
     """What is given, on top of the task's defaults as the engine adapts them."""
     defaults = tiny_defaults(task) if given.get("model") is None else task.defaults
     engine = registry.find(str(given.get("engine", "local")), "engine")
-    adapt = declared(engine.factory, EngineFactoryTraits, f"The factory of the engine '{engine.name}'").adapt
+    adapt = optional_attributes(engine.factory, EngineFactoryTraits, f"The factory of the engine '{engine.name}'").adapt
     return merge(adapt(defaults) if adapt else defaults, given)
 
 
@@ -333,7 +333,7 @@ def _engine(resolved: Resolved) -> tuple[WholeEngine, EngineTraits]:
     name = resolved.config.engine
     made: Engine | WholeEngine = resolved.registry.find(name, "engine").make()
     engine = Training(made) if isinstance(made, Engine) else made
-    return engine, declared(engine, EngineTraits, f"The engine '{name}'")
+    return engine, optional_attributes(engine, EngineTraits, f"The engine '{name}'")
 
 
 def with_engine(resolved: Resolved, engine: WholeEngine, traits: EngineTraits) -> Prepared:

@@ -35,7 +35,7 @@ def test_its_plugins_sections_as_json(cli: Cli, tmp_path: Path) -> None:
 
 SHOWN = """
 from rlfactory_core import Task, hookimpl
-from rlfactory_core.reporting import Section
+from rlfactory_core.reporting import ReportSection
 
 
 class Nothing(Task):
@@ -44,7 +44,7 @@ class Nothing(Task):
 
 
 def told(trajectory, config):
-    return Section.of_table("Told", ("sample", "seed"), [(trajectory.sample.id + "<b>", str(config["seed"]))])
+    return ReportSection.of_table("Told", ("sample", "seed"), [(trajectory.sample.id + "<b>", str(config["seed"]))])
 
 
 def broken(trajectory, config):

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 PLUGIN = """
 import os
 from rlfactory_core import Section, hookimpl
-from rlfactory_core.reporting import Section as Part
+from rlfactory_core.reporting import ReportSection as Part
 from tiny_task import Colours
 
 

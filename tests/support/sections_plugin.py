@@ -15,7 +15,7 @@ from rlfactory_core.context import RunContext
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.errors import RunStopped
 from rlfactory_core.reporting import Chart, Line, RunData
-from rlfactory_core.reporting import Section as Part
+from rlfactory_core.reporting import ReportSection as Part
 from rlfactory_core.tasks.opening import open_tasks
 
 

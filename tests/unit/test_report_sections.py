@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rlfactory_core.errors import RunStopped
-from rlfactory_core.reporting import Section
+from rlfactory_core.reporting import ReportSection
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import prepare, run
 
@@ -43,7 +43,7 @@ def test_a_run_that_was_stopped_has_it_too(tmp_path: Path) -> None:
     [
         ("raises", "ValueError: &lt;b&gt;no&lt;/b&gt; ? politeness"),
         ("misses", "MissingExtraError: The report section &#x27;politeness&#x27; needs the package"),
-        ("text", "TypeError: expected a rlfactory_core.reporting.Section or None, got &#x27;a text&#x27;"),
+        ("text", "TypeError: expected a rlfactory_core.reporting.ReportSection or None, got &#x27;a text&#x27;"),
         ("broken", "UnicodeEncodeError: "),
     ],
 )
@@ -56,8 +56,8 @@ def test_one_that_fails_leaves_a_note_and_the_rest_of_the_page(tmp_path: Path, w
 
 
 def test_a_table_escapes_what_it_shows() -> None:
-    table = Section.of_table("Kinds", ("kind", "<after>"), [("<i>", "3 & 4")], "a note")
+    table = ReportSection.of_table("Kinds", ("kind", "<after>"), [("<i>", "3 & 4")], "a note")
     assert table is not None
     for text in ("<th>&lt;i&gt;</th>", '<td data-label="&lt;after&gt;">3 &amp; 4</td>', '<p class="note">a note</p>'):
         assert text in table.html
-    assert Section.of_table("Kinds", ("kind",), []) is None
+    assert ReportSection.of_table("Kinds", ("kind",), []) is None

@@ -14,7 +14,7 @@ from reporting_examples import SUMMARY, decode, finished_run, make_trajectory, w
 from rlfactory_core.reporting import report
 from rlfactory_core.reporting.charts import Chart, Line
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.report import Section, write_report
+from rlfactory_core.reporting.report import ReportSection, write_report
 from rlfactory_core.reporting.run_data import RunData, eval_rows, headline
 
 VOID = {"meta", "br", "link", "img", "input", "hr"}
@@ -136,7 +136,9 @@ def test_what_a_model_writes_cannot_become_markup(tmp_path: Path) -> None:
 
 def test_a_plugin_adds_a_section(tmp_path: Path) -> None:
     folder = finished_run(tmp_path)
-    html = write_report(folder, [lambda run: Section("Retrieval", "<p>recall 0.9</p>"), lambda run: None]).read_text()
+    html = write_report(
+        folder, [lambda run: ReportSection("Retrieval", "<p>recall 0.9</p>"), lambda run: None]
+    ).read_text()
     assert "<h2>Retrieval</h2><p>recall 0.9</p>" in html
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from rlfactory_agents.exchange import ModelRequest
 from rlfactory_core.errors import ChatFormatError
-from rlfactory_core.plugins import declared
+from rlfactory_core.plugins import optional_attributes
 from rlfactory_core.protocols import ChatFormat, ChatFormatTraits, Sampled
 from rlfactory_core.types import Message
 
@@ -30,7 +30,7 @@ def opening_ids(chat: ChatFormat | None, opening: str) -> tuple[int, ...]:
             f"The last message is the assistant's, {opening!r:.80}. A model behind a server does not continue it: end "
             "with a message of the user or of a tool."
         )
-    write = declared(chat, ChatFormatTraits, f"The chat format '{chat.name}'").written
+    write = optional_attributes(chat, ChatFormatTraits, f"The chat format '{chat.name}'").written
     written = write(Message("assistant", _CONTENT)) if write else ""
     head = written[: max(written.rfind(_CONTENT), 0)]  # such as the end of the thinking, or a channel
     thinking = _OPEN_THINKING.search(chat.decode(chat.observation_ids((Message("user", "?"),))))

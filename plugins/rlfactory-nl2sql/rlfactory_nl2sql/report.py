@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 
 from rlfactory_core import Trajectory, Verdict
-from rlfactory_core.reporting import RunData, Section
+from rlfactory_core.reporting import ReportSection, RunData
 from rlfactory_core.rewards import accepted_answers
 from rlfactory_nl2sql.rewards.answers import NO_ANSWER, predicted_sql
 
@@ -21,7 +21,7 @@ _TITLE = "The query"
 _RESULTS = {"expected": "right", "got": "answered"}  # in a verdict's data: the columns' names and some rows
 
 
-def answers(run: RunData) -> Section | None:
+def answers(run: RunData) -> ReportSection | None:
     """The verdicts of the held-out evaluations; None if no reward verified by execution."""
     name = _label(run)
     if name is None:
@@ -29,7 +29,7 @@ def answers(run: RunData) -> Section | None:
     before, after = (_kinds(run, f"eval-{when}", name) for when in ("before", "after"))
     rows = [(kind, _share(kind, before), _share(kind, after)) for kind, _ in (after + before).most_common()]
     note = "Held-out questions, greedy. By accident: a varied database tells the query from the right one."
-    return Section.of_table("Queries", ("the answer is", "before", "after"), rows, note)
+    return ReportSection.of_table("Queries", ("the answer is", "before", "after"), rows, note)
 
 
 def _label(run: RunData) -> str | None:
@@ -62,7 +62,7 @@ def _share(kind: str, found: Counter[str]) -> str:
     return f"{found[kind] / found.total():.0%} ({found[kind]})" if found else "-"
 
 
-def verdict(trajectory: Trajectory, _config: Mapping[str, Any]) -> Section | None:
+def verdict(trajectory: Trajectory, _config: Mapping[str, Any]) -> ReportSection | None:
     """None if no query is judged, because the trajectory has no score or its sample no answer."""
     if trajectory.score is None or trajectory.sample.answer is None:
         return None
@@ -70,18 +70,18 @@ def verdict(trajectory: Trajectory, _config: Mapping[str, Any]) -> Section | Non
     queries = [("right", each) for each in accepted_answers(trajectory.sample)] + [("answered", sql or "no query")]
     judged = [each for each in trajectory.score.verdicts.values() if "semantics" in each.data]
     why = "; ".join(reason for each in judged for reason in each.reasons)
-    parts = [Section.of_table(_TITLE, ("query", "SQL"), queries, why)]
+    parts = [ReportSection.of_table(_TITLE, ("query", "SQL"), queries, why)]
     parts += [_results(each.data) for each in judged if all(each.data.get(name) for name in _RESULTS)]
-    return Section(_TITLE, "".join(part.html for part in parts if part is not None))
+    return ReportSection(_TITLE, "".join(part.html for part in parts if part is not None))
 
 
-def _results(data: Mapping[str, Any]) -> Section:
+def _results(data: Mapping[str, Any]) -> ReportSection:
     """Both results side by side, the rows in which they differ first."""
     columns = [f"<div><h3>{title}</h3>{_rows(data[name])}</div>" for name, title in _RESULTS.items()]
-    return Section(_TITLE, f'<div class="beside">{"".join(columns)}</div>')
+    return ReportSection(_TITLE, f'<div class="beside">{"".join(columns)}</div>')
 
 
 def _rows(cells: Sequence[Sequence[str]]) -> str:
     names, *rows = cells
-    table = Section.of_table(_TITLE, names, rows)
+    table = ReportSection.of_table(_TITLE, names, rows)
     return table.html if table is not None else f'<p class="note">no rows of {escape(", ".join(names))}</p>'

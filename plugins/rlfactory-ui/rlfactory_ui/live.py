@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.reporting import RunData, RunFolder, Section, live_sections, scorers
+from rlfactory_core.reporting import ReportSection, RunData, RunFolder, live_sections, scorers
 from rlfactory_ui.metrics_file import MetricsFile, Row
 
 _RATE_STEPS = 20  # of the last steps, for the time that is left
@@ -55,7 +55,7 @@ class LiveRun:
             rewards=self._scorers,
         )
 
-    def sections(self) -> list[Section]:
+    def sections(self) -> list[ReportSection]:
         """The report's charts, as far as the run has come."""
         return live_sections(self.data())
 

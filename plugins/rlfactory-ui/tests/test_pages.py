@@ -295,7 +295,7 @@ def test_what_the_plugins_of_a_run_show(browser: TestClient) -> None:
 
 SHOWN = """
 from rlfactory_core import Task, hookimpl
-from rlfactory_core.reporting import Section
+from rlfactory_core.reporting import ReportSection
 
 
 class Nothing(Task):
@@ -310,13 +310,13 @@ def rlfactory_tasks(register):
 
 @hookimpl
 def rlfactory_report_sections(register):
-    register("steps", lambda run: Section.of_table("Steps", ("<i>",), [(str(len(run.metrics)),)]))
+    register("steps", lambda run: ReportSection.of_table("Steps", ("<i>",), [(str(len(run.metrics)),)]))
 
 
 @hookimpl
 def rlfactory_trajectory_sections(register):
     def answer(played, config):
-        return Section.of_table("Answer", ("said",), [(played.turns[-1].message.content,)])
+        return ReportSection.of_table("Answer", ("said",), [(played.turns[-1].message.content,)])
 
     register("answer", answer)
 """

@@ -9,7 +9,7 @@ from typing import Any
 from rlfactory_core import Lazy
 from rlfactory_core.chat import TemplateFormat, ToyChatFormat, choose_format
 from rlfactory_core.errors import ChatFormatError, MissingExtraError
-from rlfactory_core.plugins import Registration, declared
+from rlfactory_core.plugins import Registration, optional_attributes
 from rlfactory_core.protocols import ChatFormat, ChatFormatFactoryTraits
 from rlfactory_core.reporting import mask_problem
 from rlfactory_core.runner import Policy, TaskBench, make_chat, oracle
@@ -61,7 +61,7 @@ def _tokenizers(context: CheckContext) -> Iterator[tuple[str, Any]]:
 
 def _tokenizer(item: Registration) -> Any:
     factory = item.factory.load() if isinstance(item.factory, Lazy) else item.factory
-    example = declared(factory, ChatFormatFactoryTraits, f"The chat format '{item.name}'").example
+    example = optional_attributes(factory, ChatFormatFactoryTraits, f"The chat format '{item.name}'").example
     try:
         if example is not None:
             return example()

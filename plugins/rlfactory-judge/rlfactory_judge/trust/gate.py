@@ -11,7 +11,7 @@ from filelock import AsyncFileLock
 
 from rlfactory_core.cache import digest, write_atomically
 from rlfactory_core.errors import UsageError
-from rlfactory_core.reporting import RunData, Section
+from rlfactory_core.reporting import ReportSection, RunData
 from rlfactory_core.reporting.progress import NullProgress, Progress, count_text
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import injections
@@ -176,14 +176,14 @@ def kept_figures(folder: Path) -> list[Calibration]:
     return [each for each in found if each is not None]
 
 
-def report_section(run: RunData) -> Section | None:
+def report_section(run: RunData) -> ReportSection | None:
     """The figures that were kept before the run; None if it had no labels."""
     tables = filter(None, map(_table, kept_figures(run.folder.path)))
     html = "".join(table.html for table in tables)
-    return Section(_TITLE, html) if html else None
+    return ReportSection(_TITLE, html) if html else None
 
 
-def _table(found: Calibration) -> Section | None:
+def _table(found: Calibration) -> ReportSection | None:
     rows = [
         (name, f"{value.value:.3f}", f"{value.low:.3f} to {value.high:.3f}", figure.meaning)
         for table in found.tables.values()
@@ -191,4 +191,4 @@ def _table(found: Calibration) -> Section | None:
         if (value := figure.estimate) is not None
     ]
     columns = (found.judge or "the judge", "value", "95 % confidence", "meaning")
-    return Section.of_table(_TITLE, columns, rows, " ".join(["In short:", verdict(found), *found.notes]))
+    return ReportSection.of_table(_TITLE, columns, rows, " ".join(["In short:", verdict(found), *found.notes]))

@@ -18,7 +18,7 @@ from rlfactory_core.engines.local.model.pack import pack
 from rlfactory_core.engines.local.model.policy import Policy
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import ChatFormatError
-from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.protocols import ChatFormat, ChatFormatTraits
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
@@ -61,7 +61,7 @@ class Encoder:
     def _said(self, message: Message) -> tuple[int, ...]:
         if self._raw and not message.tool_calls and not message.reasoning:
             return (*self._chat.encode(message.content), self._chat.stop_token_ids[0])
-        write = declared(self._chat, ChatFormatTraits, f"The chat format '{self._chat.name}'").written
+        write = optional_attributes(self._chat, ChatFormatTraits, f"The chat format '{self._chat.name}'").written
         if write is None:
             raise ChatFormatError(
                 f"Chat format '{self._chat.name}' cannot write demonstrations: it needs a method "

@@ -8,7 +8,7 @@ import pytest
 
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.errors import PluginError
-from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.protocols import RewardFactoryTraits, ScorerTraits
 from rlfactory_core.rewards import RewardLayer
 from rlfactory_core.types import Score, Trajectory
@@ -24,7 +24,7 @@ def with_attribute(name: str, value: Any = ()) -> Any:
 
 
 def test_what_a_scorer_says_counts_and_the_rest_has_defaults() -> None:
-    traits = declared(with_attribute("bounds", (-1.0, 0.0)), ScorerTraits, "it")
+    traits = optional_attributes(with_attribute("bounds", (-1.0, 0.0)), ScorerTraits, "it")
     assert traits == ScorerTraits(bounds=(-1.0, 0.0))
 
 
@@ -50,7 +50,7 @@ def test_a_scorer_may_have_attributes_of_its_own(name: str) -> None:
 
 def test_a_name_that_is_there_cannot_be_what_another_one_means() -> None:
     both = type("Both", (Scorer,), {"bounds": (0.0, 2.0), "bound": 2.0})()
-    assert declared(both, ScorerTraits, "it").bounds == (0.0, 2.0)
+    assert optional_attributes(both, ScorerTraits, "it").bounds == (0.0, 2.0)
 
 
 def test_misspelt_attributes_of_factories_are_refused() -> None:
@@ -59,7 +59,7 @@ def test_misspelt_attributes_of_factories_are_refused() -> None:
 
     make.settles = dict  # type: ignore[attr-defined]
     with pytest.raises(PluginError, match="Did you mean 'settle'"):
-        declared(make, RewardFactoryTraits, "The factory")
+        optional_attributes(make, RewardFactoryTraits, "The factory")
     tokenizer = type("Tokenizer", (), {"chat_template": "{{ messages }}"})()
     with pytest.raises(PluginError, match=r"The factory of the chat format 'own' has the attribute 'match'.*'matches'"):
         choose_format({"own": type("Format", (), {"match": bool})}, tokenizer)

@@ -13,7 +13,7 @@ ALIKE = 0.85  # a name with at least this ratio of difflib is a misspelling
 MISSING_LETTERS = 2  # a name without so many last letters is one as well, such as "match" for "matches"
 
 
-def declared(part: object, kind: type[Traits], what: str) -> Traits:
+def optional_attributes(part: object, kind: type[Traits], what: str) -> Traits:
     """The attributes of ``part`` that the dataclass ``kind`` names, with the dataclass's defaults for the others.
 
     Args:
