@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 PATTERNS = ("*.md", "docs/**/*.md", "plugins/*/*.md", "benchmarks/results/*.md")
 DOCUMENTS = [path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern))]
-BLOCK = re.compile(r"(?:<!-- *(?P<mark>.*?) *-->\s*\n)?^```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```", re.M | re.S)
+BLOCK = re.compile(r"(?:<!-- *(?P<mark>(?:(?!-->).)*?) *-->\s*\n)?^```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```", re.M | re.S)
 SHELLS = ("bash", "sh", "console", "shell")
 
 
