@@ -11,7 +11,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent.parent
 PATTERNS = ("*.md", "docs/**/*.md", "plugins/*/*.md", "benchmarks/results/*.md")
 DOCUMENTS = [path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern))]
-BLOCK = re.compile(r"(?:<!-- *(?P<mark>(?:(?!-->).)*?) *-->\s*\n)?^```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```", re.M | re.S)
+MARK = r"(?:<!-- *(?P<mark>(?:(?!-->).)*?) *-->\s*\n)?"
+BLOCK = re.compile(rf"{MARK}^```(?P<language>\w+)[^\n]*\n(?P<body>.*?)^```", re.M | re.S)
 SHELLS = ("bash", "sh", "console", "shell")
 
 
