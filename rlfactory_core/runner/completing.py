@@ -110,7 +110,7 @@ def with_judge(rewards: Sequence[RewardConfig], judge: str, registry: Registry) 
             "http://127.0.0.1:8000/v1."
         )
     factory = registry.find(JUDGE, "reward_scorer", "verifier").factory
-    traits = declared(factory, RewardFactoryTraits, f"The factory of the reward '{JUDGE}'")
+    traits = optional_attributes(factory, RewardFactoryTraits, f"The factory of the reward '{JUDGE}'")
     at = traits.at or (lambda options, url: {**options, "url": url})
     if any(_judges(reward) for reward in rewards):
         return tuple(_with_options(each, at(each.options, judge)) if _judges(each) else each for each in rewards)

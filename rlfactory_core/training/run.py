@@ -23,7 +23,7 @@ from rlfactory_core.engines.base import (
 )
 from rlfactory_core.engines.tiny import TinyModel
 from rlfactory_core.errors import UsageError
-from rlfactory_core.plugins.declared import declared
+from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.protocols import ChatFormat, Sampler
 from rlfactory_core.reporting.folder import RunFolder, replace_link
 from rlfactory_core.reporting.loggers import open_loggers
@@ -51,7 +51,7 @@ class Training:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        given = declared(engine, EngineTraits, f"The engine {type(engine).__name__}")
+        given = optional_attributes(engine, EngineTraits, f"The engine {type(engine).__name__}")
         for trait in (each.name for each in fields(EngineTraits) if hasattr(engine, each.name)):
             setattr(self, trait, getattr(given, trait))
 
