@@ -58,8 +58,7 @@ class Loop:
             TrainingError: too many steps in a row were skipped, or a step lost too many trajectories each time.
             RunStopped: a stop was requested, perhaps before the first step.
         """
-        if await self.stopping.requested():
-            await self.stopping.stop(f"Stopped before step {first}.")
+        await self.stopping.stop_if_requested(f"Stopped before step {first}.")
         self.playing.plan(first, last, pending)
         step = first - 1
         try:
@@ -74,29 +73,27 @@ class Loop:
         return step
 
     async def _step(self, step: int) -> None:
-        clock, processes = StepClock(), self.engine.processes
+        clock = StepClock()
         taken, replays = await self._played(step)
         groups = [*(each.group for each in taken), *await self.playing.refill(taken, self.method.teaches_nothing)]
         clock.played(taken, groups)
         batches = self.method.batches(groups, step)
         await self.proof.before(batches)
-        clock.update_begins()
-        update = await self.engine.update(batches)
-        await self.engine.publish(step)
-        clock.update_ends()
+        with clock.update():
+            update = await self.engine.update(batches)
+            await self.engine.publish(step)
         await self.proof.after(step)
         self.held_out = await self.evaluator.between(step, self.config.eval.every, self.stopping.until)
         self.stopping.ended = self.held_out.ended
-        everything, pending = await self._everything(groups, self.playing.untrained())
-        self._pending = pending
+        everything, self._pending = await self._everything(groups, self.playing.untrained())
         played = outcomes(everything, self.evaluator.tasks.success, self.playing.index)
-        self.playing.finish(*await processes.broadcast((played, pending)))
+        self.playing.finish(*await self.engine.processes.broadcast((played, self._pending)))
         if self.recorder is not None:
             numbers = {**step_metrics(step, everything, self.config.train), **update, **self.held_out.metrics}
-            numbers |= {"replays": float(replays), **clock.metrics(groups, processes.size)}
+            numbers |= {"replays": float(replays), **clock.metrics(groups, self.engine.processes.size)}
             self.stopping.guard(self.recorder.step(step, everything, numbers, stored(everything, self.decode)))
         self.stopping.check_skipped(update, step)
-        await self._save_or_stop(step, pending)
+        await self._save_or_stop(step)
 
     async def _played(self, step: int) -> tuple[list[GroupInFlight], int]:
         """A step's groups; it is played again while it has lost too many of its attempts, here so many times."""
@@ -117,10 +114,10 @@ class Loop:
         every = self.config.checkpoint.every
         return self.held_out.best or bool(every and step % every == 0)
 
-    async def _save_or_stop(self, step: int, pending: Sequence[int]) -> None:
+    async def _save_or_stop(self, step: int) -> None:
         stop = await self.stopping.requested()
         if stop or self._is_saved(step):
-            await self._save(step, pending)
+            await self._save(step, self._pending)
         if self.held_out.best and self.recorder is not None:
             await self.engine.processes.run(lambda: mark_best(self.folder, step, keep=self._keep))
             self.recorder.progress.say(f"step {step} has the best held-out result so far: {self.folder / BEST}")
@@ -140,17 +137,11 @@ class Loop:
         return self.config.checkpoint.keep + (self.config.train.guard == "rollback")
 
     async def _save(self, step: int, pending: Sequence[int]) -> None:
-        if self.recorder is None:
-            return
-        loop = {**self.stopping.state(), "rollouts": self.playing.state()}
-        run: dict[str, Any] = {
-            "step": step,
-            "totals": self.recorder.totals_now(),
-            "pending": list(pending),
-            "loop": loop,
-        }
-        save = partial(save_checkpoint, self.folder, step, self.engine, run, keep=self._keep)
-        await self.engine.processes.run(save)
+        if self.recorder is not None:
+            loop = {**self.stopping.state(), "rollouts": self.playing.state()}
+            run = {"step": step, "totals": self.recorder.totals_now(), "pending": list(pending), "loop": loop}
+            save = partial(save_checkpoint, self.folder, step, self.engine, run, keep=self._keep)
+            await self.engine.processes.run(save)
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state."""

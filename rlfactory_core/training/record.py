@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -218,11 +219,12 @@ class StepClock:
         self._times["rollout_wait_s"] = now - self._start
         self._times["rollout_s"] = ended - min(each.started for each in taken)
 
-    def update_begins(self) -> None:
-        self._update = time.perf_counter()
-
-    def update_ends(self) -> None:
-        self._times["update_s"] = time.perf_counter() - self._update
+    @contextmanager
+    def update(self) -> Iterator[None]:
+        """Measure the update that is made within the context."""
+        start = time.perf_counter()
+        yield
+        self._times["update_s"] = time.perf_counter() - start
 
     def metrics(self, groups: Sequence[Group], processes: int) -> dict[str, float]:
         """Of the step; the tokens of this process's groups are scaled to all processes."""

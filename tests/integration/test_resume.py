@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import signal
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -296,6 +297,27 @@ def test_a_run_in_use_cannot_be_resumed(cli: Cli, tmp_path: Path) -> None:
     wait_for_no_process(process.pid)
     done = int(checkpoints(run)[-1].removeprefix("step-"))
     assert cli("run", "--resume", run, "--steps", done + 1).code == 0
+
+
+def test_a_checkpoint_of_the_version_before_is_resumed(cli: Cli, tmp_path: Path) -> None:
+    """Its state is one file, with these fields; those of the loop are plain data beside the optimizer's."""
+    torch = pytest.importorskip("torch")
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    more = (*SMALL, "train.workers=1", "rollout.deterministic=true", "train.advantage=gae", "eval.every=2")
+    assert cli(*RUN, *more, "--steps", "3", "--out", whole).code == 0
+    assert cli(*RUN, *more, "--steps", "2", "--out", cut).code == 0
+    file = cut / "checkpoints" / "resume" / "step-2.pt"
+    state = torch.load(file, weights_only=True)
+    assert {*state} == {"step", "optimizer", "totals", "trainable", "pending", "loop", "critic"}
+    assert {*state["loop"]} == {"until", "rollouts", "ended", "calls"}
+    calls = tuple(Counter(dict(each)) for each in state["loop"]["calls"])
+    torch.save({**state, "loop": {**state["loop"], "calls": calls}}, file)
+    file.rename(cut / "checkpoints" / "step-2" / "trainer_state.pt")  # where runs before that have it
+    assert cli("run", "--resume", cut, "--steps", "3").code == 0
+    kept = ("reward", "loss", "critic_loss", "grad_norm")
+    assert [[row[key] for key in kept] for row in metrics(whole)] == [
+        [row[key] for key in kept] for row in metrics(cut)
+    ]
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(cli: Cli, tmp_path: Path) -> None:
