@@ -106,6 +106,8 @@ class FunctionTool(Generic[P, R]):
             except (Exception, asyncio.CancelledError, KeyboardInterrupt):
                 raise
             except BaseException as error:  # SystemExit and others would end the event loop and not only the call
+                if isinstance(error, GeneratorExit) and not _is_in_task():  # a call that was left behind is dropped
+                    raise
                 raise RuntimeError(f"the function raised {error!r}") from error
         value = await self._pool.run(functools.partial(_called, fn, values))
         return await self._in_text(await value) if inspect.isawaitable(value) else value
@@ -118,6 +120,13 @@ class FunctionTool(Generic[P, R]):
     async def close(self) -> None:
         """End the idle threads. A later call starts new ones."""
         self._pool.close()
+
+
+def _is_in_task() -> bool:
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:  # no event loop runs
+        return False
 
 
 def _called(fn: Callable[..., Any], values: Mapping[str, Any]) -> str | Awaitable[object]:
