@@ -147,5 +147,5 @@ def test_a_source_of_tools_is_called(house: Path) -> None:
 
 def test_an_engine_trains(house: Path) -> None:
     path = example(house, "docs/hooks/engines.md")
-    run(house, "-m", CORE, "run", "--plugin", path, "--engine", "rehearsal", "--steps", "2", "--out", house / "first")
+    run(house, "-m", CORE, "run", "--plugin", path, "--engine", "unigram", "--steps", "2", "--out", house / "first")
     assert (house / "first" / "summary.json").exists()
