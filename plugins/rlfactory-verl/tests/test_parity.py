@@ -53,7 +53,7 @@ from verl.workers.rollout.replica import TokenOutput
 
 pytestmark = pytest.mark.slow
 
-PLUGIN = str(Path(__file__).parent.parent / "support" / "parity_task.py")
+PLUGIN = str(Path(__file__).parents[3] / "tests" / "support" / "parity_task.py")
 ATTEMPTS = 8
 STEP = 3  # in the middle of a run; every case comes once in each step
 TOLERANCE = 1e-5
