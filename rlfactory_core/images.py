@@ -26,7 +26,12 @@ __all__ = ["MAX_BYTES", "MAX_IMAGES", "MAX_PIXELS", "Image", "images_in", "parts
 
 PNG = b"\x89PNG\r\n\x1a\n"  # with which a file in PNG begins
 NAME = re.compile(r"\[image (\d{1,5})x(\d{1,5}) png ([0-9a-f]{12})\]")
-MAX_PIXELS, MAX_BYTES, MAX_IMAGES = 1 << 24, 20 << 20, 16  # of an image, of its file, in one result
+MAX_PIXELS = 1 << 24
+"""The most pixels of an image."""
+MAX_BYTES = 20 << 20
+"""The most bytes of an image's file."""
+MAX_IMAGES = 16
+"""The most images in one result."""
 _DAY_S, _KEPT_S = 86_400.0, 7 * 86_400.0
 
 

@@ -26,7 +26,8 @@ __all__ = [
     "tools_prompt",
 ]
 
-ANSWER_OPEN, ANSWER_CLOSE = "<answer>", "</answer>"
+ANSWER_OPEN = "<answer>"
+ANSWER_CLOSE = "</answer>"
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
 
 Demonstration = tuple[Message, ...]

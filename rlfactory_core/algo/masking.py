@@ -23,8 +23,10 @@ MOST_MASKED = 1 / 3
 FEW, PLAYS = 3, 10
 """Fewer lost callers of a tool, over the last plays of steps, say little of it. Their groups are not trained on."""
 FAILED, UNLIKELY = 8, 1e-5
-"""Fewer callers in a row that a tool failed say little of it; nor do those that its earlier answers make likelier."""
-PAUSE_S, LONGEST_PAUSE_S = 5.0, 300.0
+"""Treat a tool as down only after `FAILED` failing callers in a row, and only if its earlier failure rate makes such a
+series unlikely, with a probability below `UNLIKELY`."""
+PAUSE_S = 5.0
+LONGEST_PAUSE_S = 300.0
 """Before a step is played again. Each pause is twice as long as the one before."""
 
 
@@ -77,7 +79,8 @@ class LostAttempts:
         self._failed_since: Counter[str] = Counter()
 
     def too_many(self, play: Counts) -> bool:
-        """Count a play; whether it is not trained on: it has lost too many, or a tool has, and none answers since."""
+        """Record an attempt at a step. True if the step must not be trained on: too many of its attempts, or of a tool's
+        callers, are lost, and no call of that tool has been answered since."""
         self._plays.append(play)
         self._failed_since += play.failed
         for name in play.answered:

@@ -97,7 +97,7 @@ class Critic:
         self.optimizer.load_state_dict(state["optimizer"])
 
     def _values(self, packed: Packed) -> Tensor:
-        """[T]: of what a token was sampled from."""
+        """[T]: the value of the state before each token."""
         return self.policy.target_logits(packed)[:, 0].float()
 
     def _estimate(self, packed: Packed) -> Estimates:
