@@ -79,8 +79,10 @@ class LostAttempts:
         self._failed_since: Counter[str] = Counter()
 
     def too_many(self, play: Counts) -> bool:
-        """Record an attempt at a step. True if the step must not be trained on: too many of its attempts, or of a tool's
-        callers, are lost, and no call of that tool has been answered since."""
+        """Record an attempt at a step. True if the step must not be trained on.
+
+        Then too many of its attempts, or of a tool's callers, are lost, and no call of that tool was answered since.
+        """
         self._plays.append(play)
         self._failed_since += play.failed
         for name in play.answered:

@@ -255,5 +255,6 @@ def odd_field(sample: Any) -> str:
     if not messages and not isinstance(prompt, str):
         return f"prompt is {prompt!r:.80}; expected a str, or Message objects in a tuple (sample '{sample.id}')"
     if is_nan(sample.answer):
-        return f"the answer is {sample.answer!r:.80}, which never compares equal; give the correct answer (sample '{sample.id}')"
+        never = f"the answer is {sample.answer!r:.80}, which never compares equal"
+        return f"{never}; give the correct answer (sample '{sample.id}')"
     return ""
