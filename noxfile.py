@@ -165,7 +165,7 @@ def campaign(session: nox.Session) -> None:
 def minimums(session: nox.Session) -> None:
     """The oldest declared release of each base dependency still works."""
     oldest = [line.split(",")[0].replace(">=", "==") for line in PYPROJECT["project"]["dependencies"]]
-    own = ("-e", ".[local]", *editable(SANDBOX, INTERPRETER, GATEWAY, DEVKIT))
+    own = ("-e", ".[local]", *editable(SANDBOX, INTERPRETER, GATEWAY, DEVKIT, VERL))
     place = made(session, ENVIRONMENTS / "oldest", TORCH, *own, *oldest, *group("test"))
     # The engine's arithmetic and the parsers need no more of the base dependencies than the other tests do. Three files
     # need rlfactory-mcp, whose SDK needs newer releases.

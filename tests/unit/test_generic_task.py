@@ -58,6 +58,8 @@ def test_the_system_message_is_an_option(data: str, given: str, messages: int) -
     ],
 )
 def test_own_data_or_servers_stand_in_the_place_of_a_plugin(given: dict[str, Any], plugin: str) -> None:
+    if "tools" in given:
+        pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
     assert configured(Registry(), read(None, [given]))[0].plugin == plugin
 
 
@@ -68,6 +70,7 @@ def test_without_either_the_message_says_what_to_give(given: dict[str, Any]) -> 
 
 
 def test_files_are_found_again_from_another_folder(data: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("rlfactory_mcp", reason="needs rlfactory-core[mcp]")
     monkeypatch.setenv("HOME", str(tmp_path))
     given = {"data": {"train": data, "eval": "~/test.jsonl"}, "tools": {"mcp": "mcp.json"}}
     saved = configured(Registry(), read(None, [given]))[0].model_dump(mode="json")

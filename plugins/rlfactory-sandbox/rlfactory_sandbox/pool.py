@@ -306,7 +306,7 @@ class _Worker:
     def drop(self) -> None:
         """Close the connection to a process of which nothing else is left here."""
         if self._process is not None:
-            self._process.connection.close()
+            self._process.drop()
 
     async def _start(self) -> Process:
         try:

@@ -36,7 +36,8 @@ class Process:
         self.connection, self._lifeline = connection, lifeline
         self.killed = False
         self._stops: asyncio.Queue[bool] = asyncio.Queue()  # False: the process has ended
-        self._ending = asyncio.ensure_future(self._read())
+        self._loop = asyncio.get_running_loop()
+        self._ending: asyncio.Task[Ending] | None = None  # a process that nobody waits for has no task
 
     @classmethod
     async def start(cls, server: ForkServer, *descriptors: int) -> Process:
@@ -60,6 +61,7 @@ class Process:
 
     async def stopped(self) -> bool:
         """Wait until the process stops itself; False if it has ended."""
+        self._ended()
         return await self._stops.get()
 
     def resume(self) -> None:
@@ -72,18 +74,30 @@ class Process:
         self.killed = True
         with contextlib.suppress(OSError):  # it has ended
             self._lifeline.shutdown(socket.SHUT_WR)
+        self._ended()  # closes the lifeline
+
+    def drop(self) -> None:
+        """Close what this process has of it, without waiting: it is a fork's parent's, or its event loop has ended."""
+        self.connection.close()
+        self._lifeline.close()
 
     async def end(self, grace_s: float = 0.0) -> Ending:
         """Kill the process if it has not ended after ``grace_s``; returns when it and its folder are gone."""
+        ending = self._ended()
         try:
             if grace_s:
-                await asyncio.wait((self._ending,), timeout=grace_s)
+                await asyncio.wait((ending,), timeout=grace_s)
         finally:
-            if not self._ending.done():
+            if not ending.done():
                 self.kill()
-        await asyncio.wait((self._ending,), timeout=_END_S)
+        await asyncio.wait((ending,), timeout=_END_S)
         self.connection.close()
-        return self._ending.result() if self._ending.done() else Ending(error="the fork server does not answer")
+        return ending.result() if ending.done() else Ending(error="the fork server does not answer")
+
+    def _ended(self) -> asyncio.Task[Ending]:
+        if self._ending is None:
+            self._ending = self._loop.create_task(self._read())
+        return self._ending
 
     async def _read(self) -> Ending:
         """Read the fork server's messages until the last, which says how the process ended."""
