@@ -295,11 +295,12 @@ def test_prepare_completes_what_the_machine_decides(plugin: str, monkeypatch: py
 
 def test_the_local_engine_has_no_use_for_verl_s_keys(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("torch", reason="the embedded engine")
+    plugin = str(Path(__file__).parents[1] / "support" / "tiny_task.py")
     code = invoke(
         [
             "run",
             "--plugin",
-            str(Path(__file__).parents[1] / "support" / "tiny_task.py"),
+            plugin,
             "--gpus",
             "2",
             "--out",
@@ -308,7 +309,7 @@ def test_the_local_engine_has_no_use_for_verl_s_keys(tmp_path: Path, capsys: pyt
     )
     assert code == 2
     assert "add --engine verl" in capsys.readouterr().err
-    assert invoke(["run", "--plugin", "search", "--", "a.b=1"]) == 2
+    assert invoke(["run", "--plugin", plugin, "--", "a.b=1"]) == 2
     assert "`-- a.b=1` is for an engine's own configuration" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
