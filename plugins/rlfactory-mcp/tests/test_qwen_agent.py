@@ -323,7 +323,7 @@ def test_a_whole_function_list(tmp_path: Path) -> None:
 def test_ctrl_c_stays_what_it_was() -> None:
     """Importing Qwen-Agent puts a handler in front, which would end its containers while a step is still under way."""
     code = (
-        "import signal; from rlfactory_core import qwen_tool\n"
+        "import signal; from rlfactory_mcp import qwen_tool\n"
         "before = signal.getsignal(signal.SIGINT)\n"
         "qwen_tool('web_search')\n"
         "assert signal.getsignal(signal.SIGINT) is before"
