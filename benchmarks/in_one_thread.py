@@ -1,6 +1,6 @@
 """``rlfactory``, with the jobs of thread pools done where they are submitted; a part of `equal_results`.
 
-    python benchmarks/in_one_thread.py run --plugin search train.staleness=2
+    python in_one_thread.py run --plugin search train.staleness=2
 
 With ``train.staleness`` the order in which groups finish depends on the time that threads take, so no run repeats
 another. In one thread it depends on the code alone.

@@ -1,6 +1,6 @@
 """Runs ``rlfactory run`` and writes which of its functions call which; a part of `walk`.
 
-python benchmarks/walk_trace.py TREE OUT.json run --plugin search ...
+python walk_trace.py TREE OUT.json run --plugin search ...
 """
 
 from __future__ import annotations
