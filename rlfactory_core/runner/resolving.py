@@ -295,8 +295,7 @@ def check(resolved: Resolved, *, training: bool = True) -> Prepared:
     check_loggers(config.loggers)
     engine, traits = _engine(resolved)
     if not traits.serves_pools and tasks.pools:
-        found = [item for plugin in registry.load_all() for item in plugin.registrations]
-        engines = [item for item in found if item.kind == "engine" and item.name != config.engine]
+        engines = [item for item in registry.installed("engine") if item.name != config.engine]
         tasks.refuse_pools([item.name for item in engines if getattr(item.make(), "serves_pools", False)])
     if config.train.guard == "rollback" and traits.roll_back is None:
         raise ConfigError(

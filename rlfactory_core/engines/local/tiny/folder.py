@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from filelock import FileLock
+
 from rlfactory_core.engines.local.tiny.model_cache import model_folder
 from rlfactory_core.errors import ModelError
 from rlfactory_core.reporting.progress import NullProgress, Progress
@@ -25,8 +27,6 @@ def tiny_model_folder(recipe: TinyModelRecipe, seed: int, progress: Progress) ->
     folder = model_folder(recipe, (), seed, 1)
     if folder.is_dir():
         return folder
-    import fcntl  # not on Windows
-
     from rlfactory_core.engines.local.tiny.building import build
     from rlfactory_core.engines.local.workers import Workers
     from rlfactory_core.engines.tiny import TinyModel
@@ -34,8 +34,7 @@ def tiny_model_folder(recipe: TinyModelRecipe, seed: int, progress: Progress) ->
     if type(progress) is NullProgress:
         time.sleep(_HEAD_START_S)
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f".{folder.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with FileLock(folder.with_name(f".{folder.name}.lock")):
         if not folder.is_dir():
             build(TinyModel(recipe, (), seed), Workers(), progress)
     if not folder.is_dir():
