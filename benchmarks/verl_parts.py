@@ -34,7 +34,7 @@ from verl.tools.schemas import OpenAIFunctionToolSchema
 from verl.workers.rollout.llm_server import LLMServerManager
 
 from rlfactory_core import Sample, tool
-from rlfactory_core.engines.local.tiny import prebuilt_model
+from rlfactory_core.engines import prebuilt_model
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import NullProgress
 from rlfactory_core.runner import prepare

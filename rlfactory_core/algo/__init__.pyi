@@ -1,11 +1,9 @@
 from .advantages import Credit as Credit
-from .advantages import check_advantage as check_advantage
 from .advantages import group_advantages as group_advantages
 from .aggregation import Aggregation as Aggregation
 from .aggregation import trajectory_weights as trajectory_weights
 from .batch import build_batches as build_batches
 from .evaluation import EvalPass as EvalPass
-from .evaluation import eval_passes as eval_passes
 from .evaluation import summarise as summarise
 from .guard import STOPPED_BY as STOPPED_BY
 from .losses import Clip as Clip
@@ -18,7 +16,6 @@ from .masking import LostAttempts as LostAttempts
 from .masking import in_vain as in_vain
 from .masking import is_trained as is_trained
 from .prompts import UNIFORM as UNIFORM
-from .schedule import PromptSchedule as PromptSchedule
 from .settings import LoraConfig as LoraConfig
 from .settings import TrainConfig as TrainConfig
 from .turn_advantages import turn_rewards as turn_rewards

@@ -58,18 +58,6 @@ ADVANTAGES: dict[str, Callable[[Sequence[float]], list[float]]] = {"grpo": grpo,
 """Those of whole attempts."""
 
 
-def check_advantage(name: str) -> None:
-    """Refuse an unknown advantage of whole attempts before anything is sampled.
-
-    Raises:
-        ConfigError: with the nearest known name.
-    """
-    if name not in ADVANTAGES:
-        raise ConfigError(
-            f"train.advantage is {name!r}, which is unknown. {nearest(name, ADVANTAGES)} Another engine may have more."
-        )
-
-
 def all_equal(rewards: Sequence[float]) -> bool:
     """Whether a group of unmasked attempts carries no gradient: none was better than another."""
     return not rewards or max(rewards) - min(rewards) <= _EQUAL
@@ -83,7 +71,10 @@ def group_advantages(name: str, rewards: Sequence[float]) -> list[float]:
     Raises:
         ConfigError: an unknown name, with the nearest known one.
     """
-    check_advantage(name)
+    if name not in ADVANTAGES:
+        raise ConfigError(
+            f"train.advantage is {name!r}, which is unknown. {nearest(name, ADVANTAGES)} Another engine may have more."
+        )
     return [0.0] * len(rewards) if all_equal(rewards) else ADVANTAGES[name](rewards)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator, Sequence
 
-from rlfactory_core.algo.advantages import NO_DISCOUNT, Advantage, Credit, WholeAttempts, check_advantage
+from rlfactory_core.algo.advantages import NO_DISCOUNT, Advantage, Credit
 from rlfactory_core.algo.aggregation import Aggregation, trajectory_weights
 from rlfactory_core.algo.masking import is_trained
 from rlfactory_core.types import Group, Row, TrainBatch, TrainSequence, Trajectory
@@ -14,7 +14,7 @@ from rlfactory_core.types import Group, Row, TrainBatch, TrainSequence, Trajecto
 def build_batches(
     groups: Iterable[Group],
     *,
-    advantage: str | Advantage,
+    advantage: Advantage,
     updates: int,
     microbatch_tokens: int,
     seed: int,
@@ -33,16 +33,9 @@ def build_batches(
     ``microbatch_tokens``. A sequence longer than that has a micro-batch of its own.
 
     Args:
-        advantage: a function, or the name of one that compares whole attempts.
         zeros: whether attempts are kept whose values are all 0; a critic learns from them.
         max_tokens: the most tokens that a trajectory may have, for the aggregation ``constant``.
-
-    Raises:
-        ConfigError: unknown ``advantage``.
     """
-    if isinstance(advantage, str):
-        check_advantage(advantage)
-        advantage = WholeAttempts(advantage)
     with_gradient: list[tuple[Trajectory, Sequence[float]]] = []
     for group in filter(is_trained, groups):
         live = [trajectory for trajectory in group.trajectories if not trajectory.masked]

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from math import comb, fsum, sqrt
 
 from rlfactory_core.algo.masking import masked_by
-from rlfactory_core.errors import UsageError
 from rlfactory_core.types import Group, Trajectory
 
 _Z95 = 1.959963984540054  # the normal distribution's 97.5 % quantile
@@ -35,103 +34,51 @@ def eval_passes(when: str, *, attempts: int, controls: Iterable[str]) -> list[Ev
     return passes + [EvalPass(f"control-{name}", f"control/{name}/", control=name) for name in controls]
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A 95 % confidence interval."""
+def summarise(
+    groups: Iterable[Group], *, success: str = "exact_match", prefix: str = "", intervals: bool = False
+) -> dict[str, float]:
+    """The results of scored groups, one group a sample with all its attempts; ``prefix`` stands before each name.
 
-    low: float
-    high: float
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A metric over samples: one value a sample, its mean over attempts."""
-
-    metric: str
-    slice: str  # empty: all samples
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        return fsum(self.values) / len(self.values)
-
-    def interval(self, seed: int = 0) -> Interval:
-        """Wilson's score interval where every sample counts 0 or 1, else a percentile bootstrap over samples.
-
-        Wilson (1927) holds its level near 0 and 1, where the usual one collapses. The bootstrap resamples samples, not
-        attempts, because attempts at one sample are not independent; the same seed gives the same interval.
-        """
-        if all(value in (0.0, 1.0) for value in self.values):
-            return wilson(self.mean, len(self.values))
-        rng = random.Random(seed)
-        size = len(self.values)
-        means = sorted(sum(rng.choices(self.values, k=size)) / size for _ in range(_RESAMPLES))
-        return Interval(means[round(0.025 * _RESAMPLES)], means[round(0.975 * _RESAMPLES) - 1])
-
-
-@dataclass(frozen=True, slots=True)
-class EvalReport:
-    """All estimates of one evaluation."""
-
-    estimates: tuple[Estimate, ...]
-    samples: int
-    trajectories: int
-    masked: Mapping[str, int]  # trajectories that a fault left out, by the fault's source
-
-    def get(self, metric: str, slice_name: str = "") -> Estimate | None:
-        """The estimate of a metric; None if it was not measured."""
-        return next((e for e in self.estimates if (e.metric, e.slice) == (metric, slice_name)), None)
-
-    def flat(self, prefix: str = "", *, intervals: bool = False) -> dict[str, float]:
-        """``metric`` and ``metric/slice`` -> mean; ``prefix`` before each key.
-
-        Also the numbers of ``samples``, of ``masked`` trajectories, and of those by the source of their fault, such as
-        ``masked/search``. With ``intervals`` also ``metric_low`` and ``metric_high``.
-        """
-        flat: dict[str, float] = {}
-        for estimate in self.estimates:
-            end = f"/{estimate.slice}" if estimate.slice else ""
-            flat[f"{prefix}{estimate.metric}{end}"] = estimate.mean
-            if intervals:
-                bounds = estimate.interval()
-                flat[f"{prefix}{estimate.metric}_low{end}"] = bounds.low
-                flat[f"{prefix}{estimate.metric}_high{end}"] = bounds.high
-        flat[f"{prefix}samples"] = self.samples
-        flat[f"{prefix}masked"] = sum(self.masked.values())
-        flat |= {f"{prefix}masked/{source}": count for source, count in self.masked.items()}
-        return flat
-
-
-def summarise(groups: Iterable[Group], *, success: str = "exact_match", ks: Sequence[int] | None = None) -> EvalReport:
-    """The report of scored groups, one group a sample with all its attempts.
-
-    It has the means of each score component and of the whole ``reward``, over all samples and per slice. For the
-    component ``success`` (an attempt succeeds at 1) it also has ``pass@k``, by default for the powers of two from 2 to
-    the number of attempts. Masked attempts are not counted. A sample with fewer than k others is left out of pass@k.
-
-    Raises:
-        UsageError: a k that no sample has enough attempts for.
+    These are the means of each score component and of the whole ``reward``: ``metric`` over all samples, and
+    ``metric/slice``. For the component ``success`` (an attempt succeeds at 1) also ``pass@k`` for the powers of two
+    from 2 to the number of attempts. Masked attempts are not counted. A sample with fewer than k others is left out of
+    pass@k. With ``intervals`` also ``metric_low`` and ``metric_high``, see `interval`. And the numbers of ``samples``,
+    of ``masked`` trajectories, and of those by the source of their fault, such as ``masked/search``.
     """
     groups = tuple(groups)
     live = [[t for t in group.trajectories if not t.masked and t.score is not None] for group in groups]
     most = max(map(len, live), default=0)
-    wanted = [2**power for power in range(1, most.bit_length()) if 2**power <= most] if ks is None else list(ks)
-    if ks is not None and most and max(wanted, default=0) > most:
-        raise UsageError(f"pass@{max(wanted)} needs that many attempts a sample; got {most}. Raise eval.attempts.")
+    powers = [2**power for power in range(1, most.bit_length()) if 2**power <= most]
     values: dict[tuple[str, str], list[float]] = defaultdict(list)
     for group, attempts in zip(groups, live, strict=True):
-        if not attempts:
-            continue
-        for metric, value in _metrics(attempts, success, wanted).items():
+        for metric, value in _metrics(attempts, success, powers).items() if attempts else ():
             for name in ("", *group.sample.slices):
                 values[metric, name].append(value)
-    trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-    return EvalReport(
-        estimates=tuple(Estimate(metric, name, tuple(v)) for (metric, name), v in sorted(values.items())),
-        samples=len(groups),
-        trajectories=len(trajectories),
-        masked=masked_by(trajectories),
-    )
+    found: dict[str, float] = {}
+    for (metric, name), each in sorted(values.items()):
+        end = f"/{name}" if name else ""
+        found[f"{metric}{end}"] = fsum(each) / len(each)
+        if intervals:
+            found[f"{metric}_low{end}"], found[f"{metric}_high{end}"] = interval(each)
+    masked = masked_by(trajectory for group in groups for trajectory in group.trajectories)
+    found |= {"samples": len(groups), "masked": masked.total()}
+    found |= {f"masked/{source}": count for source, count in masked.items()}
+    return {f"{prefix}{name}": value for name, value in found.items()}
+
+
+def interval(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
+    """The 95 % confidence interval of a mean over samples: Wilson's score interval where every sample counts 0 or 1.
+
+    Otherwise it is a percentile bootstrap over samples, not over attempts, because attempts at one sample are not
+    independent; the same seed gives the same interval. Wilson's holds its level near 0 and 1, where the usual one
+    collapses.
+    """
+    size = len(values)
+    if all(value in (0.0, 1.0) for value in values):
+        return wilson(fsum(values) / size, size)
+    rng = random.Random(seed)
+    means = sorted(sum(rng.choices(values, k=size)) / size for _ in range(_RESAMPLES))
+    return means[round(0.025 * _RESAMPLES)], means[round(0.975 * _RESAMPLES) - 1]
 
 
 def pass_at_k(attempts: int, successes: int, k: int) -> float:
@@ -154,12 +101,12 @@ def _metrics(attempts: Sequence[Trajectory], success: str, ks: Sequence[int]) ->
     return metrics
 
 
-def wilson(share: float, size: int) -> Interval:
+def wilson(share: float, size: int) -> tuple[float, float]:
     """Wilson's score interval (JASA 22, 1927) of a share that was found in ``size`` cases."""
     squared = _Z95 * _Z95
     centre = (share + squared / (2 * size)) / (1 + squared / size)
     half = _Z95 * sqrt(share * (1 - share) / size + squared / (4 * size * size)) / (1 + squared / size)
-    return Interval(round(max(0.0, centre - half), 12), round(min(1.0, centre + half), 12))  # exactly 0, 1 at the ends
+    return round(max(0.0, centre - half), 12), round(min(1.0, centre + half), 12)  # exactly 0, 1 at the ends
 
 
 def changed(before: float, after: float, sizes: tuple[int, int]) -> bool:
@@ -170,5 +117,5 @@ def changed(before: float, after: float, sizes: tuple[int, int]) -> bool:
     """
     low, high = (before, after) if after > before else (after, before)
     few, many = sizes if after > before else sizes[::-1]
-    below, above = low - wilson(low, few).high, high - wilson(high, many).low
+    below, above = low - wilson(low, few)[1], high - wilson(high, many)[0]
     return high - low > sqrt(below**2 + above**2)

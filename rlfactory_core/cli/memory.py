@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import click
 
 from rlfactory_core.cli.options import JSON, REST, SETTINGS, described_run, needs_local, whole_run_options
 from rlfactory_core.cli.output import echo, echo_json
-from rlfactory_core.engines.fitting import Estimate, Saving, fitting, steps_an_hour, with_savings
+from rlfactory_core.engines.fitting import Estimate, fitting, steps_an_hour, with_keys
 from rlfactory_core.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def memory(ctx: click.Context, /, gib: float | None, as_json: bool, rest: tuple[
     size, phases = sized(config), estimate(config)
     fits = [phase.fits for phase in phases]
     verdict = False if False in fits else None if None in fits else True
-    keys = fitting(config, estimate) if verdict is False else ()
-    changed = with_savings(config, keys or ())
+    keys = fitting(config, estimate) if verdict is False else {}
+    changed = with_keys(config, keys or {})
     an_hour = steps_an_hour(changed, sized(changed)) if keys is not None and _on_gpu(config) else None
     if as_json:
         echo_json(_record(config, size, phases, verdict) | _advice_record(keys, an_hour))
@@ -77,20 +77,21 @@ def _estimate(
     return sized, lambda changed: found(changed, sized(changed), *known)
 
 
-def _advice_record(keys: Sequence[Saving] | None, an_hour: float | None) -> dict[str, Any]:
-    record: dict[str, Any] = {"proposed": None if keys is None else {saving.key: saving.value for saving in keys}}
+def _advice_record(keys: Mapping[str, Any] | None, an_hour: float | None) -> dict[str, Any]:
+    record: dict[str, Any] = {"proposed": keys}
     return record if an_hour is None else {**record, "steps_an_hour_h100": round(an_hour, 1)}
 
 
 def _advice(
-    keys: Sequence[Saving] | None, changed: EngineSettings, estimate: Estimate, an_hour: float | None
+    keys: Mapping[str, Any] | None, changed: EngineSettings, estimate: Estimate, an_hour: float | None
 ) -> Iterator[str]:
     """Keys that fit, and how long a step takes."""
     if keys is None:
         yield "No keys of ours make it fit: take a smaller model or a larger GPU."
     elif keys:
         most = max(phase.total for phase in estimate(changed)) / 2**30
-        yield f"With these keys it needs {most:.1f} GiB: {' '.join(saving.text for saving in keys)}"
+        texts = (f"{key}={str(value).lower()}" for key, value in keys.items())
+        yield f"With these keys it needs {most:.1f} GiB: {' '.join(texts)}"
     if an_hour is not None:
         yield (
             f"About {an_hour:,.0f} steps an hour on an H100, if each trajectory has "

@@ -20,3 +20,6 @@ from .memory import activations as activations
 from .memory import keys_and_values as keys_and_values
 from .positions import known_positions as known_positions
 from .settings import EngineSettings as EngineSettings
+from .tiny import prebuilt_model as prebuilt_model
+from .tiny import tiny_model_folder as tiny_model_folder
+from .tiny import tokenizer_of as tokenizer_of

@@ -6,13 +6,13 @@ in the end is taken back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from typing import Any
 
 from rlfactory_core.engines.memory import MemoryPhase, ModelSize
 from rlfactory_core.engines.settings import EngineSettings
-from rlfactory_core.settings import merge, validate_section
+from rlfactory_core.settings import merge, parse_override, validate_section
 
 Estimate = Callable[[EngineSettings], Sequence[MemoryPhase]]
 
@@ -24,71 +24,54 @@ _DECODING_S_A_LAYER = 0.0011
 _SAMPLED = 3 / 8  # of a trajectory's tokens
 
 
-@dataclass(frozen=True, slots=True)
-class Saving:
-    """A key that makes a run smaller."""
-
-    key: str
-    value: Any
-
-    @property
-    def text(self) -> str:
-        return f"{self.key}={str(self.value).lower()}"
-
-    def applied(self, config: EngineSettings) -> EngineSettings:
-        section, name = self.key.split(".", 1)
-        value = self.value
-        for part in reversed(name.split(".")):
-            value = {part: value}
-        return validate_section(type(config), merge(config.model_dump(mode="json"), {section: value}))
+_SMALLER = (
+    ("train.microbatch_tokens", (8192, 4096)),
+    ("rollout.slots", (64, 32, 16)),
+    ("rollout.max_tokens", (8192, 4096, 2048)),
+    ("train.lora.rank", (16,)),
+    ("train.microbatch_tokens", (2048,)),
+    ("rollout.slots", (8,)),
+    ("rollout.max_tokens", (1024,)),
+)
+"""Keys and values that need less memory, the cheap ones first."""
 
 
-def savings(config: EngineSettings) -> Iterator[Saving]:
-    """All that this configuration can be told to save, the cheap ones first."""
+def savings(config: EngineSettings) -> Iterator[tuple[str, Any]]:
+    """The keys that make this configuration smaller, the cheap ones first."""
     train, rollout = config.train, config.rollout
     if not train.gradient_checkpointing:
-        yield Saving("train.gradient_checkpointing", value=True)
-    tokens = rollout.max_tokens
-    for most in (8192, 4096):
-        if train.microbatch_tokens > most:
-            yield Saving("train.microbatch_tokens", most)
-    for slots in (64, 32, 16):
-        if rollout.slots > slots:
-            yield Saving("rollout.slots", slots)
-    for most in (8192, 4096, 2048):
-        if tokens > most:
-            yield Saving("rollout.max_tokens", most)
-    if train.lora is None:
-        yield Saving("train.lora.rank", 16)
-    for key, least, now in (
-        ("train.microbatch_tokens", 2048, train.microbatch_tokens),
-        ("rollout.slots", 8, rollout.slots),
-        ("rollout.max_tokens", 1024, tokens),
-    ):
-        if now > least:
-            yield Saving(key, least)
+        yield "train.gradient_checkpointing", True
+    now = {
+        "train.microbatch_tokens": train.microbatch_tokens,
+        "rollout.slots": rollout.slots,
+        "rollout.max_tokens": rollout.max_tokens,
+        "train.lora.rank": inf if train.lora is None else 0,  # of all weights
+    }
+    yield from ((key, value) for key, values in _SMALLER for value in values if now[key] > value)
 
 
-def with_savings(config: EngineSettings, chosen: Iterable[Saving]) -> EngineSettings:
-    for saving in chosen:
-        config = saving.applied(config)
-    return config
+def with_keys(config: EngineSettings, keys: Mapping[str, Any]) -> EngineSettings:
+    changes = (parse_override(f"{key}={str(value).lower()}") for key, value in keys.items())
+    return validate_section(type(config), merge(config.model_dump(mode="json"), *changes))
 
 
-def fitting(config: EngineSettings, estimate: Estimate) -> tuple[Saving, ...] | None:
-    """The savings with which the run fits; None if all of them together do not do."""
-    taken: dict[str, Saving] = {}
-    for saving in savings(config):
-        taken[saving.key] = saving  # of two with the same key the later saves more
-        if _fits(with_savings(config, taken.values()), estimate):
+def fitting(config: EngineSettings, estimate: Estimate) -> dict[str, Any] | None:
+    """The keys with which the run fits; None if all of them together do not do."""
+
+    def fits(keys: Mapping[str, Any]) -> bool:
+        return all(phase.fits for phase in estimate(with_keys(config, keys)))
+
+    taken: dict[str, Any] = {}
+    for key, value in savings(config):
+        taken[key] = value  # of two values of a key the later saves more
+        if fits(taken):
             break
     else:
         return None
     for key in reversed(list(taken)):
-        others = [saving for name, saving in taken.items() if name != key]
-        if _fits(with_savings(config, others), estimate):
-            del taken[key]
-    return tuple(taken.values())
+        others = {name: value for name, value in taken.items() if name != key}
+        taken = others if fits(others) else taken
+    return taken
 
 
 def steps_an_hour(config: EngineSettings, size: ModelSize) -> float:
@@ -99,7 +82,3 @@ def steps_an_hour(config: EngineSettings, size: ModelSize) -> float:
     rounds = -(-trajectories // rollout.slots)
     sampling = rounds * _SAMPLED * rollout.max_tokens * _DECODING_S_A_LAYER * size.shape.layers
     return 3600 / (sampling + tokens * _FLOPS_A_TOKEN * size.parameters / _FLOPS)
-
-
-def _fits(config: EngineSettings, estimate: Estimate) -> bool:
-    return all(phase.fits for phase in estimate(config))

@@ -120,7 +120,7 @@ class Evaluator:
             if how.prefix and not await self.processes.broadcast(until.possible(found)):
                 break
             groups[how.prefix] = await self.groups(how)
-            found |= summarise(groups[how.prefix], success=self.tasks.success).flat(how.prefix)
+            found |= summarise(groups[how.prefix], success=self.tasks.success, prefix=how.prefix)
         best = await self.processes.broadcast(until.is_best(found))
         ended = await self.processes.broadcast(until.check(step, found))
         metrics = eval_metrics(groups[""])

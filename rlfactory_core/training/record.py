@@ -11,8 +11,7 @@ from typing import Any
 
 from rlfactory_core.algo.evaluation import EvalPass, eval_passes, summarise
 from rlfactory_core.algo.guard import Guard
-from rlfactory_core.algo.guard_scores import apart_text, gap_findings, held_out_findings
-from rlfactory_core.algo.guard_signs import Finding
+from rlfactory_core.algo.guard_table import Finding
 from rlfactory_core.algo.masking import masked_by, masking_text
 from rlfactory_core.algo.settings import TrainConfig
 from rlfactory_core.engines.base import EngineRun
@@ -58,7 +57,6 @@ class Recorder:
         if earlier is not None:
             self.results["before"] = folder.read_summary().get("eval", {}).get("before", {})
         self._started = time.perf_counter()
-        self._weights = weights
         self._machine = MachineUse()
         self._reported: set[str] = set()  # sources of masking faults that a line has been shown for
         metrics = {component_metric(name): weight for name, weight in weights.items()}
@@ -86,9 +84,8 @@ class Recorder:
         names += ["masked"] if self.totals["masked"] else []
         self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
         self._report_masked(f"step {step}", groups)
-        self._report_held_out(f"the evaluation after step {step}", self._divergence(_under("eval/", metrics)))
-        masked = _under("eval/masked/", metrics)
-        if masked:
+        self._report_held_out(f"the evaluation after step {step}", _under("eval/", metrics))
+        if masked := _under("eval/masked/", metrics):
             found = ", ".join(f"{source} {count:.0f}" for source, count in masked.items())
             self.progress.say(f"warning: the evaluation after step {step}: some trajectories were masked: {found}")
         return self.warned[warned:]
@@ -117,35 +114,33 @@ class Recorder:
         intervals: bool = False,
     ) -> dict[str, float]:
         """Record a finished pass of the evaluation ``when`` ("before" or "after"). Returns its results."""
-        found = summarise(groups, success=self.success).flat(how.prefix, intervals=intervals)
+        found = summarise(groups, success=self.success, prefix=how.prefix, intervals=intervals)
         if not how.prefix and (left_out := self.left_out.get("eval")):
             found["left_out"] = len(left_out)
         self.results.setdefault(when, {}).update(found)
         self.folder.write_stored(how.name, texts)
         self._reported.clear()
-        self._report_masked(f"the evaluation {how.name}", groups)
+        where = f"the evaluation {how.name}"
+        self._report_masked(where, groups)
         if not how.prefix:
-            self._report_held_out(f"the evaluation {how.name}", self._divergence(found))
+            self._report_held_out(where, found)
         if when == "after" and not how.control:
-            self._report_held_out(f"the evaluation {how.name}", gap_findings(found, how.prefix, self._guard.pairs))
+            self._report_found(where, self._guard.held_out_gaps(found, how.prefix))
         return found
 
-    def _report_held_out(self, where: str, found: Iterable[Finding]) -> None:
+    def _report_held_out(self, where: str, now: Mapping[str, float]) -> None:
+        self._report_found(where, self._guard.divergence(self.results.get("before", {}), now))
+
+    def _report_found(self, where: str, found: Iterable[Finding]) -> None:
         for finding in found:
             self._held_out[f"{finding.name}/{finding.subject}"] = text = f"{where}: {finding.text}"
             self.progress.say(f"warning: {text} Look closer: rlfactory trace {self.folder.path}")
-
-    def _divergence(self, now: Mapping[str, float]) -> Iterable[Finding]:
-        """Whether a reward has risen since the first evaluation while a score of weight 0 has fallen."""
-        return held_out_findings(self.results.get("before", {}), now, self._weights)
 
     def _apart(self) -> list[str]:
         """Whether training succeeds far more often than held-out samples do, at the same temperature if measured."""
         after = self.results.get("after", {})
         prefix = SAMPLED if f"{SAMPLED}{self.success}" in after else ""
-        trained, held_out = self._guard.trained(component_metric(self.success)), after.get(f"{prefix}{self.success}")
-        text = apart_text(self.success, trained, held_out, after.get(f"{prefix}samples", 0))
-        return [text] if text else []
+        return self._guard.apart(after.get(f"{prefix}{self.success}"), after.get(f"{prefix}samples", 0))
 
     def _report_masked(self, where: str, groups: Sequence[Group]) -> None:
         """Say why trajectories were masked, when a source of it is new or all of them were."""

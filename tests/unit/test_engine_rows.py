@@ -8,6 +8,7 @@ import pytest
 import torch
 from tiny_models import make_model
 
+from rlfactory_core.algo.advantages import GRPO
 from rlfactory_core.algo.aggregation import Aggregation
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.algo.losses import LossOptions
@@ -48,7 +49,7 @@ def gradients(trajectory: Trajectory, updates: int = 1, aggregation: Aggregation
     )[-1]
     groups = [Group(SAMPLE, (trajectory, OTHER))]
     sizes = {"updates": updates, "microbatch_tokens": 10**6}
-    for batch in build_batches(groups, advantage="grpo", **sizes, seed=3, aggregation=aggregation):
+    for batch in build_batches(groups, advantage=GRPO, **sizes, seed=3, aggregation=aggregation):
         packed = learner.pack(batch)
         learner.step(packed, [None] * len(packed))
     return found

@@ -19,7 +19,6 @@ from rlfactory_core.training import machine_use
 from rlfactory_core.training.machine_use import MachineUse
 from rlfactory_core.training.record import Recorder
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 BUSY = "x = bytearray(200_000_000)\nfor n in range(20_000_000): pass\nprint(flush=True)\ninput()"
 
 
@@ -46,11 +45,9 @@ def no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@linux
 @pytest.mark.usefixtures("no_gpu")
 def test_a_childs_work_and_memory_count(child: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine_use, "EVERY_S", 0.0)
-    monkeypatch.setattr(machine_use, "_FAMILY_S", 0.0)
     used = MachineUse()
     before = used.numbers()["machine/memory_gib"]
     child()
@@ -59,10 +56,9 @@ def test_a_childs_work_and_memory_count(child: Callable[[], None], monkeypatch: 
     assert found["machine/memory_gib"] - before > 0.15
 
 
-@linux
 @pytest.mark.usefixtures("no_gpu")
 def test_it_is_measured_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = iter([0.0, 0.0, 0.0, 0.1, 0.1, 0.5, 1.2, 1.2])
+    times = iter([0.0, 0.0, 0.5, 1.2])
     monkeypatch.setattr(machine_use, "time", SimpleNamespace(monotonic=lambda: next(times)))
     used = MachineUse()
     assert [bool(used.numbers()) for _ in range(3)] == [True, False, True]
@@ -83,7 +79,6 @@ def test_the_gpu_is_told_where_torch_uses_one(monkeypatch: pytest.MonkeyPatch) -
     assert "machine/gpu_memory_gib" not in MachineUse().numbers()
 
 
-@linux
 def test_a_step_has_it_and_the_engines_own_numbers_come_first(tmp_path: Path) -> None:
     folder = RunFolder.create("demo", tmp_path / "run")
     recorder = Recorder(folder, Said(), "reward", open_loggers((), folder, {}))

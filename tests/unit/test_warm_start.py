@@ -17,8 +17,8 @@ from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
 
 pytest.importorskip("torch", reason="the embedded engine needs rlfactory-core[local]")
 
-from rlfactory_core.engines.local.tiny import tiny_model_folder
-from rlfactory_core.engines.local.tiny.building import build, folder_of
+from rlfactory_core.engines import tiny_model_folder
+from rlfactory_core.engines.local.tiny.building import build
 from rlfactory_core.engines.local.tiny.warmstart import WarmStart
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.engines.tiny import TinyModel
@@ -48,7 +48,7 @@ def test_it_goes_on_for_as_many_steps_again(recipe: TinyModelRecipe, monkeypatch
     probes(monkeypatch, [0.5, 0.95])
     build(own, Workers(), heard)
     assert heard.lines == [LONGER]
-    assert folder_of(own, 1).is_dir()
+    assert own.folder(1).is_dir()
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_it_is_used_as_it_is_near_its_target(recipe: TinyModelRecipe, monkeypatc
     build(own, Workers(), heard)
     assert heard.lines[0] == LONGER
     assert heard.lines[1].startswith("the warm start ends at 0.88 of 0.90 on the probe, which is near enough.")
-    assert folder_of(own, 1).is_dir()
+    assert own.folder(1).is_dir()
 
 
 @pytest.mark.slow
@@ -67,7 +67,7 @@ def test_it_begins_anew_with_other_weights(recipe: TinyModelRecipe, monkeypatch:
     probes(monkeypatch, [0.5, 0.6, 0.95])
     build(own, Workers(), heard)
     assert heard.lines == [LONGER, f"{MISSED}It begins anew."]
-    assert folder_of(own, 1).is_dir()
+    assert own.folder(1).is_dir()
 
 
 @pytest.mark.slow
@@ -78,7 +78,7 @@ def test_a_model_that_has_missed_it_to_the_last_is_not_cached(
     probes(monkeypatch, [0.5, 0.6] * 2)
     build(own, Workers(), heard)
     assert heard.lines[-1] == f"{MISSED}The model is used as it is, and is not cached."
-    assert not folder_of(own, 1).exists()
+    assert not own.folder(1).exists()
     probes(monkeypatch, [0.5, 0.6] * 2)
     with pytest.raises(ModelError, match="has not learnt its task"):
         tiny_model_folder(recipe, 0, heard)

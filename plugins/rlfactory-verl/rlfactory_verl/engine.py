@@ -125,7 +125,7 @@ class VerlEngine:
         _check_machine(config, pool)
         train = [] if only_evaluate else tasks.samples("train")
         held_out = tasks.held_out(required=only_evaluate)
-        from rlfactory_core.engines.local.tiny import prebuilt_model
+        from rlfactory_core.engines import prebuilt_model
         from rlfactory_verl.cluster.launch import Job, run_job
         from rlfactory_verl.prompts import checked_prompts
 

@@ -69,7 +69,7 @@ class RowRecorder(Recorder):
         for how in passes:
             found = [row for row in rows if row.position.part == how.name]
             groups = _groups(found)
-            self.latest |= summarise(groups, success=self.success).flat(how.prefix)
+            self.latest |= summarise(groups, success=self.success, prefix=how.prefix)
             if when:
                 self.evaluated(when, how, groups, _stored(found), intervals=intervals)
             if not how.prefix:

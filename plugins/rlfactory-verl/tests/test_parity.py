@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 
+from rlfactory_core.algo.advantages import WholeAttempts
 from rlfactory_core.algo.batch import build_batches
-from rlfactory_core.algo.schedule import PromptSchedule
+from rlfactory_core.algo.schedule import UniformPrompts
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.plugins.registry import Registry
@@ -134,7 +135,7 @@ def played() -> Played:
     registry = Registry()
     run = engine_run(config, registry, Path("run"))
     samples = run.tasks.samples("train")
-    order = PromptSchedule(len(samples), len(CASES), config.seed).step(STEP)
+    order = UniformPrompts(samples, len(CASES), config.seed).step(STEP)
     cases = {f"{STEP}/{index}": samples[at].id for index, at in enumerate(order)}
     payload = Payload.make(config, registry.fingerprints(), Path("run"))
 
@@ -319,7 +320,7 @@ def local_sequences(advantage: str) -> dict[tuple[str, int], TrainSequence]:
     """What the local engine's update gets, by case and attempt."""
     found: dict[tuple[str, int], TrainSequence] = {}
     for case, group in played().local.items():
-        batches = build_batches([group], advantage=advantage, updates=1, microbatch_tokens=10**6, seed=0)
+        batches = build_batches([group], advantage=WholeAttempts(advantage), updates=1, microbatch_tokens=10**6, seed=0)
         sequences = [sequence for made in batches for micro in made.microbatches for sequence in micro]
         for sequence in sequences:
             (attempt,) = (

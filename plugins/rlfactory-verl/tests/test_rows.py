@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rlfactory_core.algo.advantages import GRPO
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Group, Message, Sample, Score, StopReason, Trajectory, Turn
@@ -91,7 +92,7 @@ def test_advantages_are_the_same_in_every_row() -> None:
     given = compute_advantage_for_multi_trajectories(batch, list(made), AdvantageEstimator.GRPO)
     sequences = [
         sequence
-        for found in build_batches([GROUP], advantage="grpo", updates=1, microbatch_tokens=10**6, seed=0)
+        for found in build_batches([GROUP], advantage=GRPO, updates=1, microbatch_tokens=10**6, seed=0)
         for micro in found.microbatches
         for sequence in micro
     ]

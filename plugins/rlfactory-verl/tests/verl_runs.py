@@ -41,7 +41,7 @@ def rlfactory(*arguments: object) -> Outcome:
 
 def own_model(plugin: str, **task: Any) -> Path:
     """The folder of a task's own model, warm-started where it is not in the cache: for runs that have to name one."""
-    from rlfactory_core.engines.local.tiny import prebuilt_model
+    from rlfactory_core.engines import prebuilt_model
     from rlfactory_core.reporting.folder import RunFolder
     from rlfactory_core.reporting.progress import NullProgress
     from rlfactory_core.runner import prepare

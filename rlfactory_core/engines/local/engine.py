@@ -40,10 +40,11 @@ from rlfactory_core.engines.local.model.pack import common_prefix
 from rlfactory_core.engines.local.model.policy import Policy
 from rlfactory_core.engines.local.model.writing import write_model
 from rlfactory_core.engines.local.processes import worker_processes
-from rlfactory_core.engines.local.tiny.building import MOST_WORKERS, build, folder_of
+from rlfactory_core.engines.local.tiny.building import build
 from rlfactory_core.engines.local.workers import Compute, Workers
 from rlfactory_core.engines.positions import known_positions
 from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.engines.tiny import MOST_PROCESSES
 from rlfactory_core.errors import CheckpointError, ConfigError
 from rlfactory_core.images import sees_images
 from rlfactory_core.protocols import ChatFormat
@@ -85,7 +86,7 @@ class LocalEngine(Engine):
         """Below some 20 M parameters a second thread slows a process down, and a second process does not."""
         if device.type != "cpu" or config.model is not None:
             return 1
-        return max(1, min(MOST_WORKERS, usable_cores(), config.train.prompts_per_step))
+        return max(1, min(MOST_PROCESSES, usable_cores(), config.train.prompts_per_step))
 
     @contextmanager
     def joined(self, config: EngineSettings, program: Callable[[Engine], None]) -> Iterator[None]:
@@ -121,7 +122,7 @@ class LocalEngine(Engine):
             return load_pretrained(self._start.config.model, choose_device("cpu"), self._dtype)
         tiny = self._start.make_tiny()
         model, tokenizer = build(tiny, self._workers, self._start.progress)
-        folder = folder_of(tiny, self._workers.size)
+        folder = tiny.folder(self._workers.size)
         self._start_folder = str(folder) if folder.is_dir() else ""
         return model.to(self._dtype), tokenizer
 

@@ -92,7 +92,7 @@ def _prompt(bench: TaskBench, sample: Sample) -> dict[str, Any]:
     from rlfactory_core.runner import make_chat
 
     with needs_local():
-        from rlfactory_core.engines.local.tiny import tokenizer_of
+        from rlfactory_core.engines import tokenizer_of
     tokenizer = tokenizer_of(bench.config, bench.setup, bench.registry.fingerprints())
     chat = make_chat(bench.config.chat, bench.registry)(tokenizer)
     start = bench.run(bench.opening(sample), DEADLINE_S, "the start of the episode")

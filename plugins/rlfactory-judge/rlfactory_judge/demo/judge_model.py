@@ -55,7 +55,7 @@ def demo_labels(seed: int, count: int) -> Labels:
 
 def judge_model(seed: int, progress: Progress) -> Path:
     """The folder of the judge's model, in the cache, for the names of ``seed``; raises `DataError` as `labels_file`."""
-    from rlfactory_core.engines.local.tiny import tiny_model_folder
+    from rlfactory_core.engines import tiny_model_folder
 
     progress.say("The demo's judge, from the cache, or trained on labelled answers:")
     return tiny_model_folder(recipe(Names.make(seed)), seed, progress)

@@ -1,13 +1,8 @@
-"""Builds a task's own tiny model, from which a run without ``--model`` starts: warm-started once, then cached.
-
-The cache's key is a hash of all that goes into the model: the recipe, the seed, the number of processes, and the source
-of the code that trains it.
-"""
+"""Builds a task's own tiny model, from which a run without ``--model`` starts: warm-started once, then cached."""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -17,29 +12,19 @@ import torch
 
 from rlfactory_core.cache import build_once, check_room
 from rlfactory_core.engines.exports import Origin
-from rlfactory_core.engines.local.model.loading import load_pretrained, load_tokenizer, quiet_transformers
+from rlfactory_core.engines.local.model.loading import load_pretrained, quiet_transformers
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.engines.local.model.writing import write_model
 from rlfactory_core.engines.local.tiny import tiny_model
-from rlfactory_core.engines.local.tiny.model_cache import model_folder
 from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
 from rlfactory_core.engines.local.workers import Workers
-from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.engines.tiny import TinyModel
 from rlfactory_core.errors import ModelError
-from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.utils.seeds import derive_seed
 
 _BYTES_PER_WEIGHT, _TOKENIZER_BYTES = 4, 1_000_000  # of a model in the cache
 ATTEMPTS = 2  # of a warm start with a target
-MOST_WORKERS = 8  # more processes than this do not pay for a tiny model's batches
-
-
-def folder_of(tiny: TinyModel, size: int) -> Path:
-    """The model's folder in the cache, whether it exists or not, if ``size`` processes build it."""
-    return model_folder(tiny.recipe, tiny.tools, tiny.seed, size)
 
 
 @quiet_transformers()
@@ -55,8 +40,8 @@ def build(tiny: TinyModel, workers: Workers, progress: Progress) -> tuple[Any, A
         ChatFormatError: none fits the recipe's chat template, or it cannot write what is demonstrated.
     """
     recipe = tiny.recipe
-    folder = workers.broadcast(folder_of(tiny, workers.size))
-    cached = cached_model(folder, progress) if workers.first else None
+    folder = workers.broadcast(tiny.folder(workers.size))
+    cached = _cached(folder, progress) if workers.first else None
     if workers.broadcast(cached is not None):
         return cached or _load(folder)
     progress.stage("warm start: tokenizer")
@@ -84,15 +69,7 @@ def build(tiny: TinyModel, workers: Workers, progress: Progress) -> tuple[Any, A
     return model, tokenizer
 
 
-@quiet_transformers()
-def tokenizer_of(config: EngineSettings, setup: TaskSetup, fingerprints: Sequence[Fingerprint]) -> Any:
-    """The tokenizer of a run's model, without the model; `TinyModel.of` and `load_tokenizer` say what is raised."""
-    if config.model is not None:
-        return load_tokenizer(config.model)
-    return tiny_model.recipe_tokenizer(TinyModel.of(config, setup, fingerprints).recipe)
-
-
-def cached_model(folder: Path, progress: Progress) -> tuple[Any, Any] | None:
+def _cached(folder: Path, progress: Progress) -> tuple[Any, Any] | None:
     """Model and tokenizer, if the cache has them. A damaged model is removed."""
     if not folder.is_dir():
         return None

@@ -1,12 +1,13 @@
-"""The table of what the guard looks for in a single metric, and how a metric is compared with the run's best window."""
+"""What the guard looks for in a single metric, as a table."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf, isnan
 from statistics import median
 
-from rlfactory_core.algo.guard_past import LONG, REWARD, STEPS, Past, Window
+from rlfactory_core.algo.guard_past import LONG, STEPS, Past
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,43 +34,40 @@ class Change:
     words: str  # of the finding; ``{now}`` and ``{then}`` are the two values
     few_least: float = 0.0  # it varies by itself: it also has to differ as much from the median of the run, or, as long
     # as few steps say what is usual, by this much from all of them
-    below: float = float("inf")  # it is fine from here on
+    below: float = inf  # it is fine from here on
     forgiven: bool = False  # it is fine if the reward has risen
     grows_with: str = ""  # it may grow as much as this metric
     steps: int = STEPS  # all of which have to show it
 
     def found(self, past: Past) -> Iterator[Finding]:
         now, best = past.window(self.steps), past.reference()
-        values, then = now.values(self.metric), None if best is None else best.median(self.metric)
-        if best is None or then is None or len(values) < self.steps:
-            return
-        then, least = then * self._growth(now, best), self.least
+        values, then, least = now.values(self.metric), best.median(self.metric), self.least
+        if self.grows_with:
+            then *= max(1.0, now.mean(self.grows_with) / (best.mean(self.grows_with) or inf))
         if self.few_least:
             usual = past.usual(self.metric)
-            then = past.highest(self.metric) if usual is None else max(then, usual)
-            least = self.few_least if usual is None else least
-        beyond = all(self._beyond(value, then, least) for value in values)
-        if beyond and not (self.forgiven and has_risen(past)):
+            if isnan(usual):
+                usual, least = max(past.older().values(self.metric), default=0.0), self.few_least
+            then = max(then, usual)
+        if len(values) < self.steps or not all(self._beyond(value, then, least) for value in values):
+            return
+        if not (self.forgiven and past.has_risen()):
             yield Finding(self.name, self.words.format(now=median(values), then=then), self.metric, self.steps)
-
-    def _growth(self, now: Window, best: Window) -> float:
-        after, before = now.mean(self.grows_with), best.mean(self.grows_with)
-        return max(1.0, after / before) if after and before else 1.0
 
     def _beyond(self, value: float, then: float, least: float) -> bool:
         changed = value > self.factor * then if self.factor > 1 else value < self.factor * then
         return changed and abs(value - then) >= least and value < self.below
 
 
-def has_risen(past: Past) -> bool:
-    """Whether the reward of the last steps is far above that of the window that they are compared with."""
-    now, best = past.window().mean(REWARD), past.reference()
-    then = None if best is None else best.mean(REWARD)
-    if now is None or best is None or then is None:
-        return False
-    share = 0.35 if len(best.rows) == STEPS else 1.0  # a young run rises quickly anyway
-    return now - then > max(3 * past.error(REWARD, STEPS), share * abs(then))
-
+LIMITS = {
+    "length": "at a limit of tokens. Raise rollout.max_tokens, or read whether the policy rambles.",
+    "max_turns": "at the limit of turns. Raise rollout.max_turns, or read whether the policy goes in circles.",
+    "tool_budget": "at the limit of calls. Raise rollout.max_tool_calls, or read what the policy calls.",
+    "max_rows": "because the agent rewrote its history too often.",
+    "agent_failed": "because the agent failed. Read its errors.",
+    "no_tool_call": "without a call or a final answer. Read what the policy writes instead.",
+}
+"""Reasons for which an attempt ends that are no success."""
 
 FAULTS = {
     "policy": ("wrong tool calls", "Read attempts that begin to call wrongly."),
