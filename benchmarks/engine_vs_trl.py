@@ -29,7 +29,7 @@ import torch
 from machine import describe, finish, publish, sized
 from parts import LARGE, SEED, TINY, grown, local_run, save, search_task, trainer_of, warm_started
 
-from rlfactory_core.algo.schedule import UniformPrompts
+from rlfactory_core.algo.prompts import UniformPrompts
 from rlfactory_core.engines.local.decoding.decoder import Request, SlotDecoder
 from rlfactory_core.engines.local.model.loading import load_pretrained
 from rlfactory_core.engines.local.model.policy import RaggedPolicy

@@ -92,7 +92,7 @@ def rlfactory_loss_functions(register: Register) -> None:
 
 @hookimpl
 def rlfactory_prompt_samplers(register: Register) -> None:
-    register("uniform", lazy.Lazy("rlfactory_core.algo.schedule:UniformPrompts"))
+    register("uniform", lazy.Lazy("rlfactory_core.algo.prompts:UniformPrompts"))
     register("difficulty", lazy.Lazy("rlfactory_core.algo.difficulty:DifficultyPrompts"))
 
 

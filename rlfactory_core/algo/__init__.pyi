@@ -1,8 +1,8 @@
 from .advantages import Credit as Credit
 from .advantages import group_advantages as group_advantages
-from .aggregation import Aggregation as Aggregation
-from .aggregation import trajectory_weights as trajectory_weights
+from .batch import Aggregation as Aggregation
 from .batch import build_batches as build_batches
+from .batch import trajectory_weights as trajectory_weights
 from .evaluation import EvalPass as EvalPass
 from .evaluation import summarise as summarise
 from .guard import STOPPED_BY as STOPPED_BY

@@ -1,14 +1,14 @@
-"""What a sampler of prompts is: it chooses the samples on which a step trains."""
+"""Samplers of prompts, which choose the samples on which a step trains; and the one that takes them in turn."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rlfactory_core.algo.advantages import GRPO, NO_DISCOUNT, Advantage, Credit
-from rlfactory_core.algo.masking import is_trained
-from rlfactory_core.types import Group
+from rlfactory_core.types import Group, Sample
+from rlfactory_core.utils.seeds import derive_seed
 
 UNIFORM = "uniform"
 
@@ -45,13 +45,39 @@ class PromptSampler(Protocol):
         """Go on from a checkpoint's state."""
 
 
-def teaches_nothing(group: Group, advantage: Advantage = GRPO, credit: Credit = NO_DISCOUNT) -> bool:
-    """Whether no turn of any attempt was better or worse than expected.
+class UniformPrompts:
+    """Each sample once an epoch, in an order that is shuffled anew; replacements have orders of their own.
 
-    A group that lost too many attempts to faults is another matter.
+    Args:
+        per_step: prompts of one step.
     """
-    live = [trajectory for trajectory in group.trajectories if not trajectory.masked]
-    return is_trained(group) and not any(map(any, advantage(live, credit)))
+
+    def __init__(self, samples: Sequence[Sample], per_step: int, seed: int) -> None:
+        self._samples, self._per_step, self._seed = len(samples), per_step, seed
+        self._shuffled: dict[int, tuple[int, list[int]]] = {}  # the replacement's number -> an epoch and its order
+
+    def step(self, step: int) -> list[int]:
+        return [self.index(position) for position in range((step - 1) * self._per_step, step * self._per_step)]
+
+    def replacement(self, step: int, place: int, number: int) -> int:
+        return self.index((step - 1) * self._per_step + place, number)
+
+    def index(self, position: int, number: int = 0) -> int:
+        """The index of the sample at a position of the whole run, from 0; or that of its ``number``-th replacement."""
+        epoch, place = divmod(position, self._samples)
+        if number not in self._shuffled or self._shuffled[number][0] != epoch:
+            order = list(range(self._samples))
+            seed = derive_seed(self._seed, "replacement", number) if number else self._seed
+            random.Random(derive_seed(seed, "epoch", epoch)).shuffle(order)
+            self._shuffled[number] = (epoch, order)
+        return self._shuffled[number][1][place]
+
+    def played(self, groups: Sequence[Played]) -> None: ...
+
+    def state(self) -> Mapping[str, Any]:
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None: ...
 
 
 def outcomes(groups: Iterable[Group], success: str, index: Mapping[str, int]) -> list[Played]:

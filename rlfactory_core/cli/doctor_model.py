@@ -31,8 +31,8 @@ def model_checks(model: str, registry: Registry) -> Iterator[Check]:
         MissingExtraError: the embedded engine's packages are not installed.
     """
     with needs_local():
+        from rlfactory_core.engines.local.memory import model_size
         from rlfactory_core.engines.local.model.loading import load_tokenizer
-        from rlfactory_core.engines.local.model.size import model_size
     try:
         size = model_size(model)
         tokenizer = load_tokenizer(model)

@@ -60,7 +60,7 @@ def _estimate(
     from rlfactory_core.plugins.registry import Registry
 
     with needs_local():
-        from rlfactory_core.engines.local.model.size import model_size
+        from rlfactory_core.engines.local.memory import model_size
     registry = Registry()
     registry.task(config.plugin)
     engine = registry.find(config.engine, "engine").make()

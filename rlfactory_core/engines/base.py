@@ -128,7 +128,6 @@ class EngineStart:
     Args:
         make_tiny: describes the task's own model, if the configuration names none; raises a `ModelError` without one.
         checkpoint: of the run, if it is resumed: its weights take the place of the start model's.
-        training: False: the weights will not change.
         loss: None: ``train.loss`` is a name that only the engine knows.
     """
 
@@ -136,7 +135,6 @@ class EngineStart:
     progress: Progress
     make_tiny: Callable[[], TinyModel]
     checkpoint: Checkpoint | None = None
-    training: bool = True
     loss: PolicyLoss | None = None
 
 

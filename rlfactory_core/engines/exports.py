@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rlfactory_core.engines.older_keys import NEW, with_older_keys
+from rlfactory_core.algo.settings import LoraConfig
+from rlfactory_core.engines.model_config import NEW, with_older_keys
 
+ADAPTER, PREFIX = "adapter", "base_model.model."  # the folder of LoRA adapters, as PEFT names their weights
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".npz", ".pkl", ".zip")
 _OF_A_RUN = ("adapter_config.json", "trainer_state.json", "rlfactory_state.json")
@@ -143,3 +145,29 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
     """Unless the file says so already."""
     if content != _read(path):
         path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def write_adapter(checkpoint: Path, lora: LoraConfig, weights: Mapping[str, Any], base: str) -> None:
+    """Write PEFT's ``adapter/adapter_model.safetensors`` and ``adapter/adapter_config.json``.
+
+    Args:
+        weights: tensors by the names of a plain model with ``.lora_A.weight`` or ``.lora_B.weight`` behind the layer's.
+        base: the model to which the adapters belong, for ``base_model_name_or_path``.
+    """
+    from safetensors.torch import save_file
+
+    folder = checkpoint / ADAPTER
+    folder.mkdir(exist_ok=True)
+    tensors = {f"{PREFIX}{name}": tensor.contiguous() for name, tensor in weights.items()}
+    save_file(tensors, str(folder / "adapter_model.safetensors"), {"format": "pt"})
+    config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "base_model_name_or_path": absolute(base),
+        "r": lora.rank,
+        "lora_alpha": lora.alpha,
+        "lora_dropout": lora.dropout,
+        "bias": "none",
+        "target_modules": sorted({name.rsplit(".", 3)[-3] for name in weights}),  # such as ``q_proj``
+    }
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

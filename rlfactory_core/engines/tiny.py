@@ -7,16 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from filelock import FileLock
+from typing import Any
 
 from rlfactory_core.cache import cache_root, digest
 from rlfactory_core.chat.families.qwen3 import Qwen3Format
@@ -26,21 +22,13 @@ from rlfactory_core.errors import ModelError
 from rlfactory_core.gateway.settings import AgentConfig
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.protocols import ChatFormat, Tool
-from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.tasks.demonstrations import recipe_of
 from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.tasks.solving import demonstrated_tools
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.types import ToolSpec
-from rlfactory_core.utils.cpu import usable_cores
 from rlfactory_core.version import __version__
 
-if TYPE_CHECKING:
-    from rlfactory_core.engines.base import EngineRun
-    from rlfactory_core.engines.local.workers import Workers
-
-MOST_PROCESSES = 8  # more do not pay for a tiny model's batches
-_HEAD_START_S = 1.0  # the process that shows progress should be the one that builds
 _SOURCES = ("tiny_model.py", "warmstart.py")
 
 
@@ -100,73 +88,6 @@ class TinyModel:
             "sources": [(code / name).read_text(encoding="utf-8") for name in _SOURCES],
         }
         return cache_root() / "models" / digest([json.dumps(facts, sort_keys=True)])
-
-
-def tiny_model_folder(recipe: TinyModelRecipe, seed: int, progress: Progress) -> Path:
-    """The folder of a recipe's model, in Hugging Face's layout. This process builds it if the cache does not have it.
-
-    Processes that ask at the same time wait for the one that builds.
-
-    Raises:
-        DataError: the cache cannot be written.
-        ModelError: the model has missed the target of its warm start.
-    """
-    tiny = TinyModel(recipe, (), seed)
-    folder = tiny.folder(1)
-    if folder.is_dir():
-        return folder
-    from rlfactory_core.engines.local.tiny.building import build
-    from rlfactory_core.engines.local.workers import Workers
-
-    if type(progress) is NullProgress:
-        time.sleep(_HEAD_START_S)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder.with_name(f".{folder.name}.lock")):
-        if not folder.is_dir():
-            build(tiny, Workers(), progress)
-    if not folder.is_dir():
-        raise ModelError("The model has not learnt its task, so it cannot be used. Try another seed: --seed NUMBER.")
-    return folder
-
-
-def prebuilt_model(run: EngineRun) -> Path:
-    """The folder of the task's own model; if the cache does not have it, the machine's cores build it together.
-
-    Raises:
-        ModelError: the task has no model of its own.
-    """
-    from rlfactory_core.engines.local.processes import worker_processes
-    from rlfactory_core.engines.local.tiny.building import build
-
-    size = min(MOST_PROCESSES, usable_cores())
-    tiny = TinyModel.of(run.config, run.tasks.only, run.fingerprints, run.make_chat)
-    folder = tiny.folder(size)
-    if not folder.is_dir():
-        with worker_processes(size, partial(_build_elsewhere, run.again)) as workers:
-            build(tiny, workers, run.progress)
-    return folder
-
-
-def _build_elsewhere(again: Callable[[], EngineRun], workers: Workers) -> None:
-    from rlfactory_core.engines.local.tiny.building import build
-
-    run = again()
-    build(TinyModel.of(run.config, run.tasks.only, run.fingerprints, run.make_chat), workers, run.progress)
-
-
-def tokenizer_of(config: EngineSettings, setup: TaskSetup, fingerprints: Sequence[Fingerprint]) -> Any:
-    """The tokenizer of a run's model, without the model.
-
-    Raises:
-        ModelError: see `TinyModel.of`; or the model that is named cannot be found or read.
-    """
-    from rlfactory_core.engines.local.model.loading import load_tokenizer, quiet_transformers
-    from rlfactory_core.engines.local.tiny.tiny_model import recipe_tokenizer
-
-    with quiet_transformers():
-        if config.model is not None:
-            return load_tokenizer(config.model)
-        return recipe_tokenizer(TinyModel.of(config, setup, fingerprints).recipe)
 
 
 def _tools(setup: TaskSetup) -> Sequence[ToolSpec]:

@@ -247,7 +247,7 @@ async def opened(engine: Engine, run: EngineRun, *, training: bool) -> AsyncIter
         await tasks.open(run.progress, RunContext(run.folder.path, run.stop.request))
         tasks.check([*samples, *eval_samples])
         stack.push_async_callback(engine.close)
-        model, resumed = _open_model(engine, run, training=training)
+        model, resumed = _open_model(engine, run)
         chat = run.make_chat(model.tokenizer, images=model.sees_images)
         tasks.use_chat(chat)
         prompts = check_prompts(tasks, samples, eval_samples, model.positions)
@@ -263,7 +263,7 @@ async def opened(engine: Engine, run: EngineRun, *, training: bool) -> AsyncIter
         yield OpenRun(engine, run, tasks, chat, sampler, prompts, resumed, recorder)
 
 
-def _open_model(engine: Engine, run: EngineRun, *, training: bool) -> tuple[OpenModel, dict[str, Any]]:
+def _open_model(engine: Engine, run: EngineRun) -> tuple[OpenModel, dict[str, Any]]:
     """A new run's model, or that of the newest checkpoint that can be read with what the checkpoint has of the run.
 
     Raises:
@@ -276,7 +276,7 @@ def _open_model(engine: Engine, run: EngineRun, *, training: bool) -> tuple[Open
         def make_tiny() -> TinyModel:
             return TinyModel.of(config, run.tasks.only, run.fingerprints, run.make_chat)
 
-        return EngineStart(config, run.progress, make_tiny, checkpoint, training, run.loss)
+        return EngineStart(config, run.progress, make_tiny, checkpoint, run.loss)
 
     if not run.resume:
         return engine.open(start(None)), {}

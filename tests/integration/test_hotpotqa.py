@@ -89,8 +89,8 @@ def make_model(folder: Path, corpus: Path, rows: Sequence[dict[str, Any]]) -> No
     from rlfactory_search.task import SearchTask
 
     from rlfactory_core.chat.families.qwen3 import Qwen3Format
+    from rlfactory_core.engines.local.model.loading import write_model
     from rlfactory_core.engines.local.model.policy import RaggedPolicy
-    from rlfactory_core.engines.local.model.writing import write_model
     from rlfactory_core.engines.local.tiny.tiny_model import build_model, build_tokenizer
     from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
     from rlfactory_core.engines.local.workers import Workers

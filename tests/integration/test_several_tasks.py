@@ -11,8 +11,7 @@ import yaml
 from runs import TINY_TASK, Cli, metrics, repeatable, summary
 
 from rlfactory_core.algo.mixing import PromptsByTask, prompt_shares
-from rlfactory_core.algo.prompts import Played
-from rlfactory_core.algo.schedule import UniformPrompts
+from rlfactory_core.algo.prompts import Played, UniformPrompts
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.types import Sample
 

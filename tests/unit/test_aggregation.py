@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from reporting_examples import make_trajectory
 
-from rlfactory_core.algo.aggregation import trajectory_weights
+from rlfactory_core.algo.batch import trajectory_weights
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.rewards.scorers import Overlong
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlfactory_core.algo.advantages import DR_GRPO
-from rlfactory_core.algo.aggregation import Aggregation
-from rlfactory_core.algo.batch import build_batches
+from rlfactory_core.algo.batch import Aggregation, build_batches
 from rlfactory_core.types import (
     Fault,
     FaultKind,

@@ -22,11 +22,10 @@ from rlfactory_core.engines.base import Checkpoint
 from rlfactory_core.engines.exports import NOWHERE, Origin
 from rlfactory_core.engines.local.engine import LocalEngine
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.model.loading import load_pretrained
+from rlfactory_core.engines.local.model.loading import load_pretrained, write_model
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
-from rlfactory_core.engines.local.model.writing import write_model
 from rlfactory_core.engines.local.tiny.tiny_model import build_tokenizer
-from rlfactory_core.engines.older_keys import with_older_keys
+from rlfactory_core.engines.model_config import with_older_keys
 from rlfactory_core.errors import CheckpointError
 from rlfactory_core.training import checkpoints as module
 from rlfactory_core.training.checkpoints import (

@@ -19,11 +19,10 @@ from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.learning.learner import Learner
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model import lora
-from rlfactory_core.engines.local.model.loading import make_policy
+from rlfactory_core.engines.local.model.loading import make_policy, write_model
 from rlfactory_core.engines.local.model.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
 from rlfactory_core.engines.local.model.pack import Packed, pack
 from rlfactory_core.engines.local.model.policy import Policy, RaggedPolicy
-from rlfactory_core.engines.local.model.writing import write_model
 from rlfactory_core.engines.local.tiny.tiny_model import build_tokenizer
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import CheckpointError, ConfigError

@@ -14,7 +14,7 @@ from rlfactory_verl.memory import memory as verl_memory
 from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.memory import memory as local_memory
-from rlfactory_core.engines.local.model.size import model_size
+from rlfactory_core.engines.local.memory import model_size
 from rlfactory_core.engines.memory import MemoryPhase, ModelShape, ModelSize
 from rlfactory_core.errors import ModelError
 

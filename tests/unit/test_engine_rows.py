@@ -9,8 +9,7 @@ import torch
 from tiny_models import make_model
 
 from rlfactory_core.algo.advantages import GRPO
-from rlfactory_core.algo.aggregation import Aggregation
-from rlfactory_core.algo.batch import build_batches
+from rlfactory_core.algo.batch import Aggregation, build_batches
 from rlfactory_core.algo.losses import LossOptions
 from rlfactory_core.engines.local.learning.learner import Learner
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions

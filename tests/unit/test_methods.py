@@ -12,7 +12,7 @@ import torch
 from runs import TINY_TASK
 from torch import Tensor
 
-from rlfactory_core.algo.aggregation import trajectory_weights
+from rlfactory_core.algo.batch import trajectory_weights
 from rlfactory_core.algo.losses import Clip, Tokens, ppo
 from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import ConfigError

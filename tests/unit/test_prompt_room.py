@@ -10,7 +10,7 @@ from chat_families import make_format
 from rlfactory_devkit import TaskBench
 
 from rlfactory_core.chat import ToyChatFormat
-from rlfactory_core.engines.positions import known_positions
+from rlfactory_core.engines.model_config import known_positions
 from rlfactory_core.errors import DataError
 from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.tasks.opening import OpenTasks

@@ -11,10 +11,14 @@ import pytest
 import torch
 from reporting_examples import infra_fault, make_trajectory
 
+from rlfactory_core.algo.advantages import GRPO
 from rlfactory_core.algo.difficulty import DifficultyPrompts
-from rlfactory_core.algo.prompts import Played, PromptSampler, outcomes, teaches_nothing
-from rlfactory_core.algo.schedule import UniformPrompts
+from rlfactory_core.algo.prompts import Played, PromptSampler, UniformPrompts, outcomes
+from rlfactory_core.algo.settings import TrainConfig
+from rlfactory_core.training.methods import GroupComparison
 from rlfactory_core.types import Group, Sample, Score
+
+COMPARISON = GroupComparison(TrainConfig(), GRPO, max_tokens=1, seed=0)
 
 
 def samples(count: int, slices: Sequence[str] = ("",)) -> list[Sample]:
@@ -99,9 +103,9 @@ def group(*rewards: float, masked: int = 0, success: float | None = None) -> Gro
 
 
 def test_a_group_teaches_nothing_if_its_rewards_are_equal_and_not_if_its_tools_were_down() -> None:
-    assert teaches_nothing(group(1.0, 1.0, 1.0))
-    assert not teaches_nothing(group(1.0, 0.0, 1.0))
-    assert not teaches_nothing(group(1.0, 1.0, masked=4))
+    assert COMPARISON.teaches_nothing(group(1.0, 1.0, 1.0))
+    assert not COMPARISON.teaches_nothing(group(1.0, 0.0, 1.0))
+    assert not COMPARISON.teaches_nothing(group(1.0, 1.0, masked=4))
 
 
 def test_passes_are_successes_within_0_and_1_and_masked_attempts_do_not_count() -> None:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from rlfactory_core.algo.schedule import UniformPrompts
+from rlfactory_core.algo.prompts import UniformPrompts
 from rlfactory_core.types import Sample
 from rlfactory_core.utils.seeds import derive_seed
 

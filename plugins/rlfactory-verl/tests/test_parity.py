@@ -19,7 +19,7 @@ from rlfactory_devkit import ScriptedSampler, ToyChatFormat
 
 from rlfactory_core.algo.advantages import WholeAttempts
 from rlfactory_core.algo.batch import build_batches
-from rlfactory_core.algo.schedule import UniformPrompts
+from rlfactory_core.algo.prompts import UniformPrompts
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.plugins.registry import Registry

@@ -24,7 +24,7 @@ from verl.protocol import DataProto
 from verl.trainer.ppo.core_algos import AdvantageEstimator
 from verl.trainer.ppo.v1.utils import compute_advantage_for_multi_trajectories
 
-from rlfactory_core.algo.aggregation import trajectory_weights
+from rlfactory_core.algo.batch import trajectory_weights
 
 pytestmark = pytest.mark.slow
 

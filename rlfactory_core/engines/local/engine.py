@@ -14,7 +14,6 @@ import torch
 
 from rlfactory_core.algo.advantages import GAE
 from rlfactory_core.algo.settings import TrainConfig
-from rlfactory_core.engines.adapters import write_adapter
 from rlfactory_core.engines.base import (
     Checkpoint,
     Engine,
@@ -22,7 +21,7 @@ from rlfactory_core.engines.base import (
     OpenModel,
     Settings,
 )
-from rlfactory_core.engines.exports import Origin
+from rlfactory_core.engines.exports import Origin, write_adapter
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
 from rlfactory_core.engines.local.learning.learner import Learner, make_learner
@@ -34,17 +33,17 @@ from rlfactory_core.engines.local.model.loading import (
     load_pretrained,
     make_policy,
     quiet_transformers,
+    write_model,
 )
 from rlfactory_core.engines.local.model.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
 from rlfactory_core.engines.local.model.pack import common_prefix
 from rlfactory_core.engines.local.model.policy import Policy
-from rlfactory_core.engines.local.model.writing import write_model
 from rlfactory_core.engines.local.processes import worker_processes
 from rlfactory_core.engines.local.tiny.building import build
+from rlfactory_core.engines.local.tiny.folders import MOST_PROCESSES
 from rlfactory_core.engines.local.workers import Compute, Workers
-from rlfactory_core.engines.positions import known_positions
+from rlfactory_core.engines.model_config import known_positions
 from rlfactory_core.engines.settings import EngineSettings
-from rlfactory_core.engines.tiny import MOST_PROCESSES
 from rlfactory_core.errors import CheckpointError, ConfigError
 from rlfactory_core.images import sees_images
 from rlfactory_core.protocols import ChatFormat

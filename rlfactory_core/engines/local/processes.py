@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from queue import Empty, SimpleQueue
 
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import RlfactoryError, RunStopped, TrainingError, UsageError
@@ -22,14 +23,10 @@ from rlfactory_core.utils.interrupt import SIGNALS
 Program = Callable[[Workers], None]
 """What the further processes run: it can be pickled."""
 
-Failure = tuple[int, str]
-"""The last message of a failed worker: its exit code and the text of the error."""
-
 GRACE_S = 10  # how long a process may take to end by itself
 EXIT_S = 2  # how long to wait for the exit of a failed process
 START_S = 300.0  # for a process to begin, on a busy machine
 HEARTBEAT_S, SILENT_S = 5.0, 45.0  # between a worker's heartbeats, and without one until it is killed
-MAX_FAILURE = 16_000  # characters; the queue's pipe holds 64 kB until it is read
 
 
 @contextlib.contextmanager
@@ -44,7 +41,7 @@ def worker_processes(size: int, program: Program) -> Iterator[Workers]:
         yield Workers()
         return
     context = multiprocessing.get_context("spawn")
-    failures: multiprocessing.SimpleQueue[Failure] = context.SimpleQueue()
+    failures: SimpleQueue[RlfactoryError] = SimpleQueue()
     peers: list[tuple[BaseProcess, Connection]] = []
     workers = None
     private = tempfile.TemporaryDirectory(prefix="rlf-workers-")
@@ -54,13 +51,13 @@ def worker_processes(size: int, program: Program) -> Iterator[Workers]:
             here, there = context.Pipe(duplex=False)
             name = f"rlfactory-worker-{rank}"
             process: BaseProcess = context.Process(
-                target=_worker, args=(program, rank, size, rendezvous, there, failures), daemon=True, name=name
+                target=_worker, args=(program, rank, size, rendezvous, there), daemon=True, name=name
             )
             process.start()
             there.close()
             peers.append((process, here))
-        for process, started in peers:
-            _wait_for_start(process, started)
+        for process, channel in peers:
+            _wait_for_start(process, channel)
         threading.Thread(target=_watch, args=(peers, failures), daemon=True).start()
         workers = Workers(0, size, rendezvous)
         yield workers
@@ -69,10 +66,9 @@ def worker_processes(size: int, program: Program) -> Iterator[Workers]:
             process.join(GRACE_S)
     except RlfactoryError:
         raise  # rank 0's own error; the workers have met the same one, or wait for rank 0
-    except Exception as error:
-        failure = _first_failure(failures, [process for process, _ in peers])
-        if failure is not None:
-            raise failure from error
+    except Exception as error:  # rank 0 sees a dead worker only as a lost connection
+        with contextlib.suppress(Empty):
+            raise failures.get(timeout=EXIT_S) from error
         raise
     finally:
         for process, _ in peers:
@@ -83,12 +79,12 @@ def worker_processes(size: int, program: Program) -> Iterator[Workers]:
         private.cleanup()
 
 
-def _wait_for_start(process: BaseProcess, started: Connection) -> None:
+def _wait_for_start(process: BaseProcess, channel: Connection) -> None:
     """The collectives would wait forever for a process that has died, or was stopped, while it started."""
-    if not started.poll(START_S):
+    if not channel.poll(START_S):
         raise TrainingError(f"{process.name} has not begun after {START_S:.0f} s.")
     try:
-        started.recv()
+        channel.recv()
     except EOFError:
         process.join()
         raise TrainingError(
@@ -96,61 +92,49 @@ def _wait_for_start(process: BaseProcess, started: Connection) -> None:
         ) from None
 
 
-def _watch(peers: Sequence[tuple[BaseProcess, Connection]], failures: multiprocessing.SimpleQueue[Failure]) -> None:
-    """Kill a worker that sends no heartbeat, such as one that was stopped, because rank 0 would wait for it for ever.
+def _watch(peers: Sequence[tuple[BaseProcess, Connection]], failures: SimpleQueue[RlfactoryError]) -> None:
+    """Collect the workers' failures until all have ended.
 
-    Ends when all workers have ended.
+    A worker that sends no heartbeat, such as one that was stopped, is killed: rank 0 would wait for it for ever.
     """
     last = time.monotonic()
-    heard, of = {sign: last for _, sign in peers}, {sign: process for process, sign in peers}
+    heard, of = {channel: last for _, channel in peers}, {channel: process for process, channel in peers}
     while of:
-        for sign in wait(list(of), HEARTBEAT_S):
-            assert isinstance(sign, Connection)
+        for channel in wait(list(of), HEARTBEAT_S):
+            assert isinstance(channel, Connection)
             try:
-                sign.recv()
-                heard[sign] = time.monotonic()
+                failure = channel.recv()
+                heard[channel] = time.monotonic()
             except (EOFError, OSError):
-                del of[sign]
+                failure = _ended(of.pop(channel))
+            if failure is not None:
+                failures.put(failure)
         now, before = time.monotonic(), last
         last = now
         if now - before > 2 * HEARTBEAT_S:  # this process was stopped, perhaps all were
             heard = dict.fromkeys(heard, now)
-        for sign, process in list(of.items()):
-            if now - heard[sign] > SILENT_S:
-                failures.put((1, f"{process.name} sent no heartbeat for {SILENT_S:.0f} s, and was killed."))
+        for channel, process in list(of.items()):
+            if now - heard[channel] > SILENT_S:
+                failures.put(TrainingError(f"{process.name} sent no heartbeat for {SILENT_S:.0f} s, and was killed."))
                 process.kill()
-                del of[sign]
+                del of[channel]
 
 
-def _first_failure(
-    failures: multiprocessing.SimpleQueue[Failure], processes: Sequence[BaseProcess]
-) -> RlfactoryError | None:
-    """Rank 0 sees a dead worker only as a lost connection; the queue has the error of the first that failed."""
-    wait([process.sentinel for process in processes], EXIT_S)
-    if not failures.empty():
-        exit_code, text = failures.get()
-        known = exit_code == UsageError.exit_code
-        return UsageError(text) if known else TrainingError(f"A worker process failed:\n{text}")
-    for process in processes:
-        if process.exitcode:
-            why = "It gave no reason."
-            if process.exitcode == -signal.SIGKILL:
-                why = "It was killed, perhaps because memory ran out: lower train.workers, or rollout.slots."
-            return TrainingError(f"{process.name} ended with exit code {process.exitcode}. {why}")
-    return None
+def _ended(process: BaseProcess) -> RlfactoryError | None:
+    process.join(EXIT_S)
+    if not process.exitcode:
+        return None
+    why = "It gave no reason."
+    if process.exitcode == -signal.SIGKILL:
+        why = "It was killed, perhaps because memory ran out: lower train.workers, or rollout.slots."
+    return TrainingError(f"{process.name} ended with exit code {process.exitcode}. {why}")
 
 
-def _worker(
-    program: Program,
-    rank: int,
-    size: int,
-    rendezvous: Path,
-    heartbeats: Connection,
-    failures: multiprocessing.SimpleQueue[Failure],
-) -> None:
+def _worker(program: Program, rank: int, size: int, rendezvous: Path, channel: Connection) -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_IGN)  # Ctrl-C reaches the whole group; rank 0 decides for all
-    _live_with_parent(heartbeats)
+    sending = threading.Lock()
+    _live_with_parent(channel, sending)
     try:
         workers = Workers(rank, size, rendezvous)
         program(workers)
@@ -159,21 +143,26 @@ def _worker(
         return
     except Exception as error:  # noqa: BLE001 - the boundary of the process: rank 0 gets every error
         known = isinstance(error, RlfactoryError) and error.exit_code == UsageError.exit_code
-        text = str(error) if known else traceback.format_exc()
-        failures.put((UsageError.exit_code if known else 1, text[-MAX_FAILURE:]))
+        failed = f"A worker process failed:\n{traceback.format_exc()}"
+        with sending:
+            channel.send(UsageError(str(error)) if known else TrainingError(failed))
         os._exit(1)
 
 
-def _live_with_parent(heartbeats: Connection) -> None:
+def _live_with_parent(channel: Connection, sending: threading.Lock) -> None:
     """Send heartbeats, and end when the parent does."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
+    def beat() -> None:
+        with sending:
+            channel.send(None)
+
     def watch() -> None:
         with contextlib.suppress(OSError):  # the parent is gone
-            heartbeats.send(None)
+            beat()
             while not wait([parent.sentinel], HEARTBEAT_S):
-                heartbeats.send(None)
+                beat()
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rlfactory_core.algo.advantages import GAE, Advantage, Credit
 from rlfactory_core.algo.batch import build_batches
-from rlfactory_core.algo.prompts import teaches_nothing
+from rlfactory_core.algo.masking import is_trained
 from rlfactory_core.algo.settings import TrainConfig
 from rlfactory_core.algo.turn_advantages import turn_rewards
 from rlfactory_core.types import Group, TrainBatch, Trajectory
@@ -35,7 +35,9 @@ class GroupComparison:
         return Credit(self.train.gamma, self.train.turn_weight)
 
     def teaches_nothing(self, group: Group) -> bool:
-        return teaches_nothing(group, self.advantage, self.credit)
+        """Whether no turn was better or worse than expected; a group that lost too many attempts is another matter."""
+        live = [trajectory for trajectory in group.trajectories if not trajectory.masked]
+        return is_trained(group) and not any(map(any, self.advantage(live, self.credit)))
 
     def batches(self, groups: Sequence[Group], step: int) -> Sequence[TrainBatch]:
         return build_batches(

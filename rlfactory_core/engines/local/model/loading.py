@@ -1,15 +1,17 @@
-"""Models from a folder or the hub: loading, and the choice between the ragged and the padded forward."""
+"""Models from a folder or the hub: loading, writing, and the choice between the ragged and the padded forward."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from rlfactory_core.engines.exports import NOWHERE, Origin, complete
+from rlfactory_core.engines.local.model.lora import merged_state_dict
 from rlfactory_core.engines.local.model.policy import PaddedPolicy, Policy, RaggedPolicy
 from rlfactory_core.engines.local.model.probe import ProbeReport, probe
 from rlfactory_core.errors import ModelError
@@ -79,6 +81,21 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
     for parameter in loaded.parameters():
         parameter.data = parameter.data.clone()
     return loaded.to(device).eval(), tokenizer
+
+
+def write_model(
+    folder: Path,
+    model: Any,
+    tokenizer: Any,
+    origin: Origin = NOWHERE,
+    beside: Callable[[Path], None] = lambda _folder: None,
+) -> None:
+    """A Hugging Face folder: config, weights, tokenizer with its chat template; LoRA is merged into the weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    model.save_pretrained(folder, state_dict=merged_state_dict(model))
+    tokenizer.save_pretrained(folder)
+    beside(folder)
+    complete(folder, origin)
 
 
 def checkpoint_activations(model: Any) -> None:

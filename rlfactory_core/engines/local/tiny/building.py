@@ -12,9 +12,8 @@ import torch
 
 from rlfactory_core.cache import build_once, check_room
 from rlfactory_core.engines.exports import Origin
-from rlfactory_core.engines.local.model.loading import load_pretrained, quiet_transformers
+from rlfactory_core.engines.local.model.loading import load_pretrained, quiet_transformers, write_model
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
-from rlfactory_core.engines.local.model.writing import write_model
 from rlfactory_core.engines.local.tiny import tiny_model
 from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
 from rlfactory_core.engines.local.workers import Workers

@@ -1,4 +1,4 @@
-"""The keys of ``config.json`` that transformers 5 has renamed, in both spellings.
+"""What is read from a model's configuration, and the keys that transformers 5 has renamed, in both spellings.
 
 Of rotary position embeddings it writes ``rope_parameters`` alone. transformers 4, and programs that are pinned to it,
 do not read this key: without an error they compute with a base of 10,000.
@@ -74,3 +74,23 @@ def _scaling(config: Mapping[str, Any], new: Mapping[str, Any]) -> Config:
         scaling = {"type": scaling.get("rope_type"), **scaling}
         scaling = {key: scaling[key] for key in strict if key in scaling}
     return {"rope_scaling": scaling}
+
+
+def known_positions(config: Any) -> int | None:
+    """The most positions that the model of a configuration of transformers was made for; None: it has no limit.
+
+    Where its RoPE is scaled, by YaRN for example, the configuration may still have the number of before.
+    """
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    most = getattr(text, "max_position_embeddings", None)
+    if not isinstance(most, int) or most < 1:
+        return None
+    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    kinds = [rope, *rope.values()] if isinstance(rope, Mapping) else []  # some models have one for each kind of layer
+    return max([most, *(_scaled(kind, most) for kind in kinds if isinstance(kind, Mapping))])
+
+
+def _scaled(rope: Mapping[str, Any], most: int) -> int:
+    factor = rope.get("factor")
+    begun = rope.get("original_max_position_embeddings", most)
+    return int(factor * begun) if isinstance(factor, (int, float)) and isinstance(begun, int) else 0
