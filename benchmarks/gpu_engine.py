@@ -200,7 +200,7 @@ def updated(shape: Shape, how: Update, lora: bool) -> str:
     kind = "LoRA, rank 32" if lora else "all weights"
     named = f"| {shape.name} | {kind} | {how.sequences} x {how.tokens:,} | {'yes' if how.checkpointing else 'no'} |"
     try:
-        took = min(seconds(lambda: learner.step(packed, [None])) for _ in range(ROUNDS))
+        took = min(seconds(lambda: learner.step(packed)) for _ in range(ROUNDS))
     except torch.OutOfMemoryError:
         return f"{named} out of memory | | | |"
     tokens = how.sequences * how.tokens

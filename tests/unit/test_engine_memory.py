@@ -51,7 +51,7 @@ ids = tuple(range(row))
 rows = [TrainSequence(ids, (0,) + (1,) * (row - 1), (1.0,) * row, (-1.0,) * row) for _ in range(8)]
 packed = pack(rows, torch.device("cpu"))
 for _ in range(2):
-    assert learner.step([packed], [None]).taken
+    assert learner.step([packed]).taken
 print(peak() - before)
 """
 

@@ -50,7 +50,7 @@ def gradients(trajectory: Trajectory, updates: int = 1, aggregation: Aggregation
     sizes = {"updates": updates, "microbatch_tokens": 10**6}
     for batch in build_batches(groups, advantage=GRPO, **sizes, seed=3, aggregation=aggregation):
         packed = learner.pack(batch)
-        learner.step(packed, [None] * len(packed))
+        learner.step(packed)
     return found
 
 

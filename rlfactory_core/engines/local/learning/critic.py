@@ -27,14 +27,6 @@ class Discounts:
     lam: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Estimates:
-    """Of one micro-batch; both tensors are [T]."""
-
-    values: Tensor  # before the update
-    returns: Tensor  # advantages + values, before the advantages are whitened
-
-
 class Critic:
     """Estimates values, and learns them.
 
@@ -50,22 +42,22 @@ class Critic:
         self._workers, self._discounts = workers, discounts
 
     @torch.no_grad()
-    def estimate(self, batches: Sequence[Sequence[Packed]]) -> tuple[list[list[Packed]], list[list[Estimates]]]:
+    def estimate(self, batches: Sequence[Sequence[Packed]]) -> list[list[Packed]]:
         """Replace rewards by advantages, which have mean 0 and deviation 1 over all tokens of all processes.
 
         Args:
             batches: with each turn's reward in ``advantages`` of all its tokens.
         """
         found = [[self._estimate(packed) for packed in microbatches] for microbatches in batches]
-        advantages = [each.returns - each.values for estimates in found for each in estimates]
+        advantages = [packed.advantages for microbatches in found for packed in microbatches]
         flat = torch.cat(advantages) if advantages else torch.zeros(0)
         total, square, count = self._workers.sum([float(flat.sum()), float((flat * flat).sum()), float(len(flat))])
         mean = total / max(count, 1.0)
         deviation = (max(square - count * mean * mean, 0.0) / max(count - 1.0, 1.0)) ** 0.5
         white = iter([(each - mean) / (deviation + EPS) for each in advantages])
-        return [[replace(packed, advantages=next(white)) for packed in microbatches] for microbatches in batches], found
+        return [[replace(packed, advantages=next(white)) for packed in microbatches] for microbatches in found]
 
-    def step(self, microbatches: Sequence[Packed], estimates: Sequence[Estimates]) -> float:
+    def step(self, microbatches: Sequence[Packed]) -> float:
         """One optimizer step on the clipped squared error (PPO, arXiv 1707.06347); all processes call it together.
 
         Returns:
@@ -76,10 +68,11 @@ class Critic:
             return 0.0
         loss = 0.0
         self.policy.model.train()
-        for packed, before in zip(microbatches, estimates, strict=True):
-            values = self._values(packed)
-            near = before.values + (values - before.values).clamp(-CLIP, CLIP)
-            errors = torch.maximum((values - before.returns) ** 2, (near - before.returns) ** 2)
+        for packed in microbatches:
+            values, before, returns = self._values(packed), packed.values, packed.returns
+            assert before is not None
+            near = before + (values - before).clamp(-CLIP, CLIP)
+            errors = torch.maximum((values - returns) ** 2, (near - returns) ** 2)
             part = 0.5 * errors.sum() / tokens
             part.backward()
             loss += float(part.detach())
@@ -89,7 +82,6 @@ class Critic:
         return self._workers.sum([loss])[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint."""
         return {"model": self.policy.model.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -100,11 +92,10 @@ class Critic:
         """[T]: the value of the state before each token."""
         return self.policy.target_logits(packed)[:, 0].float()
 
-    def _estimate(self, packed: Packed) -> Estimates:
+    def _estimate(self, packed: Packed) -> Packed:
         values = self._values(packed)
-        rewards = at_turn_ends(packed)
-        advantages = gae(values, rewards, packed.sequence, self._discounts)
-        return Estimates(values, advantages + values)
+        returns = gae(values, at_turn_ends(packed), packed.sequence, self._discounts) + values
+        return replace(packed, advantages=returns - values, values=values, returns=returns)
 
 
 def value_model(model: Any, seed: int) -> Any:

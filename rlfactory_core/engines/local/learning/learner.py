@@ -15,7 +15,7 @@ from torch import Tensor
 from rlfactory_core.algo.advantages import GAE
 from rlfactory_core.algo.losses import LossOptions, objective, ppo
 from rlfactory_core.engines.base import EngineStart
-from rlfactory_core.engines.local.learning.critic import Critic, Discounts, Estimates
+from rlfactory_core.engines.local.learning.critic import Critic, Discounts
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model.pack import Packed, pack
 from rlfactory_core.engines.local.model.policy import Policy, token_logprobs
@@ -55,24 +55,17 @@ class Learner:
             changed: is called with the last one.
         """
         started = time.perf_counter()
-        packed = [await compute.run(partial(self.pack, batch)) for batch in batches]
+        packed = [await compute.run(partial(self.pack, batch, first=batch is batches[0])) for batch in batches]
         context = sum(int(each.flat_ids.numel() + each.prefix.numel()) for part in packed for each in part)
-
-        def old_logprobs(index: int) -> list[Tensor | None]:
-            again = self.options.truncate is not None and index > 0  # the first optimizer step computes them itself
-            return [self.old_logprobs(each) if again else None for each in packed[index]]
-
-        old = [await compute.run(partial(old_logprobs, index)) for index in range(len(packed))]
-        estimates: list[list[Estimates]] = []
         if self.critic is not None:
-            packed, estimates = await compute.run(partial(self.critic.estimate, packed))
+            packed = await compute.run(partial(self.critic.estimate, packed))
         critic_losses: list[float] = []
 
         def optimize(index: int) -> OptimizerStep:
-            here, before = (packed[index], old[index]) if index < len(packed) else ([], [])
+            here = packed[index] if index < len(packed) else []
             if self.critic is not None:
-                critic_losses.append(self.critic.step(here, estimates[index] if index < len(packed) else []))
-            step = self.step(here, before)
+                critic_losses.append(self.critic.step(here))
+            step = self.step(here)
             if index == self.updates - 1:
                 changed()
             return step
@@ -94,24 +87,28 @@ class Learner:
         found = token_logprobs(self.policy.target_logits(packed), packed.target_ids, 1.0)[0].cpu()
         return [found[packed.sequence.cpu() == number].tolist() for number in range(len(sequences))]
 
-    def pack(self, batch: TrainBatch) -> list[Packed]:
+    def pack(self, batch: TrainBatch, *, first: bool = True) -> list[Packed]:
+        """The micro-batches of an optimizer step; the first one computes the old log-probs itself."""
         ragged = self.policy.kind == "ragged"
-        return [pack(sequences, self.policy.device, share_prefix=ragged) for sequences in batch.microbatches]
+        packed = [pack(sequences, self.policy.device, share_prefix=ragged) for sequences in batch.microbatches]
+        if first or self.options.truncate is None:
+            return packed
+        with torch.no_grad():
+            return [replace(each, old=self._logprobs(self.policy, each)[0]) for each in packed]
 
-    @torch.no_grad()
-    def old_logprobs(self, packed: Packed) -> Tensor:
-        """Under the weights as they are now, [T]."""
-        return token_logprobs(self.policy.target_logits(packed), packed.target_ids, self.options.temperature)[0]
+    def _logprobs(self, policy: Policy, packed: Packed) -> tuple[Tensor, Tensor]:
+        """Of the targets, and the entropies: both [T]."""
+        return token_logprobs(policy.target_logits(packed), packed.target_ids, self.options.temperature)
 
-    def step(self, microbatches: Sequence[Packed], old: Sequence[Tensor | None]) -> OptimizerStep:
+    def step(self, microbatches: Sequence[Packed]) -> OptimizerStep:
         """One optimizer step; all processes call it together, even one without a micro-batch."""
         tokens = self.workers.sum([float(sum(len(packed.targets) for packed in microbatches))])[0]
         if not tokens:
             return OptimizerStep()
         sums: dict[str, Tensor] = {}
         self.policy.model.train()
-        for packed, before in zip(microbatches, old, strict=True):
-            for name, part in self._backward(packed, before, tokens).items():
+        for packed in microbatches:
+            for name, part in self._backward(packed, tokens).items():
                 sums[name] = sums.get(name, torch.zeros(())) + part.float().cpu()
         self.policy.model.eval()  # sampling must not see the adapters' dropout
         self.workers.reduce_gradients(self.optimizer.parameters)
@@ -119,23 +116,20 @@ class Learner:
         own = {name: float(value) for name, value in sums.items()}
         return OptimizerStep(tokens, self.workers.sum_by_name(own), norm, taken)
 
-    def _backward(self, packed: Packed, before: Tensor | None, tokens: float) -> Mapping[str, Tensor]:
+    def _backward(self, packed: Packed, tokens: float) -> Mapping[str, Tensor]:
         """The gradient's part of a micro-batch; returns the sums of its metrics."""
-        logprobs, entropy = token_logprobs(
-            self.policy.target_logits(packed), packed.target_ids, self.options.temperature
-        )
+        logprobs, entropy = self._logprobs(self.policy, packed)
         reference = None
         if self.reference is not None:
             with torch.no_grad():
-                logits = self.reference.target_logits(packed)
-            reference = token_logprobs(logits, packed.target_ids, self.options.temperature)[0]
+                reference = self._logprobs(self.reference, packed)[0]
         sums = objective(
             logprobs,
             packed.logprobs,
             packed.advantages,
             self.options,
             sequence=packed.sequence,
-            old=before,
+            old=packed.old,
             reference=reference,
         )
         (sums.loss / tokens).backward()

@@ -30,6 +30,9 @@ class Packed:
     logprobs: Tensor  # [T] float32, the behaviour policy's
     sequence: Tensor  # [T] the number of the target's sequence
     images: tuple[tuple[str, ...], ...]  # of each sequence, see `TrainSequence`
+    old: Tensor | None = None  # [T] log-probs at the start of the training step, if the loss is relative to them
+    values: Tensor | None = None  # [T] a critic's estimates before the update
+    returns: Tensor | None = None  # [T] advantages + values, before the advantages are whitened
 
     @property
     def target_ids(self) -> Tensor:
