@@ -31,7 +31,6 @@ class Change:
     metric: str
     factor: float
     least: float  # the change in the metric's unit that is worth a word
-    words: str  # of the finding; ``{now}`` and ``{then}`` are the two values
     few_least: float = 0.0  # it varies by itself: it also has to differ as much from the median of the run, or, as long
     # as few steps say what is usual, by this much from all of them
     below: float = inf  # it is fine from here on
@@ -52,7 +51,8 @@ class Change:
         if len(values) < self.steps or not all(self._beyond(value, then, least) for value in values):
             return
         if not (self.forgiven and past.has_risen()):
-            yield Finding(self.name, self.words.format(now=median(values), then=then), self.metric, self.steps)
+            text = WORDS[self.name, self.metric].format(now=median(values), then=then)
+            yield Finding(self.name, text, self.metric, self.steps)
 
     def _beyond(self, value: float, then: float, least: float) -> bool:
         changed = value > self.factor * then if self.factor > 1 else value < self.factor * then
@@ -69,99 +69,47 @@ LIMITS = {
 }
 """Reasons for which an attempt ends that are no success."""
 
-FAULTS = {
-    "policy": ("wrong tool calls", "Read attempts that begin to call wrongly."),
-    "tool": (
-        "calls that a tool refused",
-        "Read the tool's answers: a tool may be down, or the policy asks differently.",
-    ),
-    "infra": ("infrastructure failures", "See whether the tools and servers are up."),
-    "verifier": ("verifier failures", "See whether the scorer or judge is up."),
-    "agent": ("failures of the agent", "Read the agent's errors."),
-}
-
-CHANGES: tuple[Change, ...] = (
-    Change(
-        "entropy",
-        "entropy",
-        1.8,
-        0.6,
-        "Entropy has risen to {now:.2f} nats per token; when the reward was best, it was {then:.2f}: the policy drifts "
-        "into noise. Lower train.lr, or raise train.kl.",
-    ),
-    Change(
-        "gradient",
-        "grad_norm",
-        10.0,
-        0.3,
-        "The gradient norm has risen to {now:.3g} from {then:.3g}: the updates are becoming unstable. Lower train.lr, "
-        "and look for a reward or a text of unusual size.",
-        few_least=1.5,
-    ),
-    Change(
-        "kl",
-        "kl",
-        10.0,
-        0.4,
-        "KL to the start model has risen to {now:.3g} nats per token from {then:.3g}: the policy leaves what it had "
-        "learnt before. Lower train.lr, or raise train.kl.",
-        few_least=0.4,
-    ),
-    Change(
-        "calls",
-        "tool_calls",
-        5.0,
-        3.0,
-        "The policy makes {now:.1f} tool calls per attempt; when the reward was best, it made {then:.1f}. Bound them "
-        "with rollout.max_tool_calls, and see whether the reward pays for calls.",
-    ),
-    Change(
-        "calls",
-        "turns",
-        5.0,
-        5.0,
-        "An attempt takes {now:.1f} turns; when the reward was best, it took {then:.1f}. Bound them with "
-        "rollout.max_turns.",
-    ),
-    *(
-        Change(
-            "tools",
-            "tool_calls",
-            factor,
-            0.3,
-            "The policy has stopped using its tools: {now:.2f} calls per attempt; when the reward was best, "
-            "{then:.2f}. See whether the tools fail, or whether the reward can be had without them.",
-            below=0.5,
-            steps=steps,
-        )
-        for factor, steps in ((0.07, STEPS), (0.2, LONG))  # a policy that calls a little may be about to recover
-    ),
-    Change(
-        "long",
-        "sampled_tokens",
-        4.0,
-        50.0,
-        "The policy writes {now:,.0f} tokens per attempt; when the reward was best, it wrote {then:,.0f}. Read the "
-        "longest attempts: they may repeat themselves.",
-    ),
-    Change(
-        "length",
-        "sampled_tokens",
-        0.3,
-        5.0,
-        "The policy writes {now:,.0f} tokens per attempt; when the reward was best, it wrote {then:,.0f}. See whether "
-        "it still answers the question.",
-        forgiven=True,
-    ),
-    *(
-        Change(
-            "faults",
-            f"faults/{kind}",
-            10.0,
-            30.0,
-            f"{{now:,.0f}} {what} per step, up from {{then:,.0f}}. {advice}",
-            grows_with="tool_calls",
-        )
-        for kind, (what, advice) in FAULTS.items()
-    ),
+CHANGES = (
+    Change("entropy", "entropy", 1.8, 0.6),
+    Change("gradient", "grad_norm", 10.0, 0.3, few_least=1.5),
+    Change("kl", "kl", 10.0, 0.4, few_least=0.4),
+    Change("calls", "tool_calls", 5.0, 3.0),
+    Change("calls", "turns", 5.0, 5.0),
+    Change("tools", "tool_calls", 0.07, 0.3, below=0.5),
+    Change("tools", "tool_calls", 0.2, 0.3, below=0.5, steps=LONG),  # one that calls a little may be about to recover
+    Change("long", "sampled_tokens", 4.0, 50.0),
+    Change("length", "sampled_tokens", 0.3, 5.0, forgiven=True),
+    Change("faults", "faults/policy", 10.0, 30.0, grows_with="tool_calls"),
+    Change("faults", "faults/tool", 10.0, 30.0, grows_with="tool_calls"),
+    Change("faults", "faults/infra", 10.0, 30.0, grows_with="tool_calls"),
+    Change("faults", "faults/verifier", 10.0, 30.0, grows_with="tool_calls"),
+    Change("faults", "faults/agent", 10.0, 30.0, grows_with="tool_calls"),
 )
+WORDS = {  # of a finding and its metric; ``{now}`` and ``{then}`` are the two values
+    ("entropy", "entropy"): "Entropy has risen to {now:.2f} nats per token; when the reward was best, it was "
+    "{then:.2f}: the policy drifts into noise. Lower train.lr, or raise train.kl.",
+    ("gradient", "grad_norm"): "The gradient norm has risen to {now:.3g} from {then:.3g}: the updates are becoming "
+    "unstable. Lower train.lr, and look for a reward or a text of unusual size.",
+    ("kl", "kl"): "KL to the start model has risen to {now:.3g} nats per token from {then:.3g}: the policy leaves what "
+    "it had learnt before. Lower train.lr, or raise train.kl.",
+    ("calls", "tool_calls"): "The policy makes {now:.1f} tool calls per attempt; when the reward was best, it made "
+    "{then:.1f}. Bound them with rollout.max_tool_calls, and see whether the reward pays for calls.",
+    ("calls", "turns"): "An attempt takes {now:.1f} turns; when the reward was best, it took {then:.1f}. Bound them "
+    "with rollout.max_turns.",
+    ("tools", "tool_calls"): "The policy has stopped using its tools: {now:.2f} calls per attempt; when the reward was "
+    "best, {then:.2f}. See whether the tools fail, or whether the reward can be had without them.",
+    ("long", "sampled_tokens"): "The policy writes {now:,.0f} tokens per attempt; when the reward was best, it wrote "
+    "{then:,.0f}. Read the longest attempts: they may repeat themselves.",
+    ("length", "sampled_tokens"): "The policy writes {now:,.0f} tokens per attempt; when the reward was best, it wrote "
+    "{then:,.0f}. See whether it still answers the question.",
+    ("faults", "faults/policy"): "{now:,.0f} wrong tool calls per step, up from {then:,.0f}. Read attempts that begin "
+    "to call wrongly.",
+    ("faults", "faults/tool"): "{now:,.0f} calls that a tool refused per step, up from {then:,.0f}. Read the tool's "
+    "answers: a tool may be down, or the policy asks differently.",
+    ("faults", "faults/infra"): "{now:,.0f} infrastructure failures per step, up from {then:,.0f}. See whether the "
+    "tools and servers are up.",
+    ("faults", "faults/verifier"): "{now:,.0f} verifier failures per step, up from {then:,.0f}. See whether the scorer "
+    "or judge is up.",
+    ("faults", "faults/agent"): "{now:,.0f} failures of the agent per step, up from {then:,.0f}. Read the agent's "
+    "errors.",
+}

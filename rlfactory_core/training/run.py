@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, fields
@@ -272,10 +273,10 @@ def _open_model(engine: Engine, run: EngineRun) -> tuple[OpenModel, dict[str, An
     """
     config, folder = run.config, run.folder.checkpoints
 
-    def start(checkpoint: Checkpoint | None) -> EngineStart:
-        def make_tiny() -> TinyModel:
-            return TinyModel.of(config, run.tasks.only, run.fingerprints, run.make_chat)
+    def make_tiny() -> TinyModel:
+        return TinyModel.of(config, run.tasks.only, run.fingerprints, run.make_chat)
 
+    def start(checkpoint: Checkpoint | None) -> EngineStart:
         return EngineStart(config, run.progress, make_tiny, checkpoint, run.loss)
 
     if not run.resume:
@@ -301,29 +302,18 @@ def _open_model(engine: Engine, run: EngineRun) -> tuple[OpenModel, dict[str, An
 def _recorder(
     run: EngineRun, tasks: OpenTasks, resumed: dict[str, Any], stack: AsyncExitStack, *, training: bool
 ) -> Recorder:
-    config = run.config
-    names = config.loggers if training else ()
-    shown = config.model_dump(mode="json")
+    names, shown = run.config.loggers if training else (), run.config.model_dump(mode="json")
     loggers = open_loggers(names, run.folder, shown, resumed.get("step"), run.progress.say)
     stack.enter_context(closing(loggers))
-    scorers, top = run.tasks.scorers, run.tasks.top_reward
-    return Recorder(
-        run.folder,
-        run.progress,
-        tasks.success,
-        loggers,
-        resumed.get("totals"),
-        scorers.weights,
-        scorers.opinions,
-        top,
-    )
+    scores = (run.tasks.scorers.weights, run.tasks.scorers.opinions, run.tasks.top_reward)
+    return Recorder(run.folder, run.progress, tasks.success, loggers, resumed.get("totals"), *scores)
 
 
 def _beginnings(tasks: OpenTasks, samples: Sequence[Sample]) -> list[tuple[int, ...]] | None:
     """Some prompts of each task and split; None: an agent's prompts are not known before it asks."""
-    kinds: dict[tuple[str, str], list[Sample]] = {}
+    kinds: defaultdict[tuple[str, str], list[Sample]] = defaultdict(list)
     for sample in samples:
-        kinds.setdefault((sample.task, sample.split), []).append(sample)
+        kinds[sample.task, sample.split].append(sample)
     prompts = [tasks.of(sample).prompt_ids(sample) for kind in kinds.values() for sample in kind[:PREFIX_SAMPLES]]
     known = [ids for ids in prompts if ids is not None]
     return known if len(known) == len(prompts) else None

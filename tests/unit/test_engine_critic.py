@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch", reason="needs rlfactory-core[local]")
 
 from tiny_models import make_model  # noqa: E402
 
-from rlfactory_core.engines.local.learning.critic import Critic, Discounts, at_turn_ends, gae  # noqa: E402
+from rlfactory_core.engines.local.learning.critic import Critic, at_turn_ends, gae  # noqa: E402
 from rlfactory_core.engines.local.learning.optimizer import OptimizerOptions  # noqa: E402
 from rlfactory_core.engines.local.model.pack import pack  # noqa: E402
 from rlfactory_core.engines.local.model.policy import RaggedPolicy  # noqa: E402
@@ -32,12 +32,12 @@ def test_a_reward_is_on_the_last_token_of_its_turn() -> None:
 
 def test_estimates_are_those_worked_out_by_hand() -> None:
     values, rewards = torch.tensor([0.5, 0.2, 0.1, 9.0]), torch.tensor([0.0, 1.0, 2.0, 1.0])
-    found = gae(values, rewards, torch.tensor([0, 0, 0, 1]), Discounts(gamma=0.9, lam=0.5))
+    found = gae(values, rewards, torch.tensor([0, 0, 0, 1]), gamma=0.9, lam=0.5)
     third = 2.0 - 0.1
     second = 1.0 + 0.9 * 0.1 - 0.2 + 0.45 * third
     first = 0.9 * 0.2 - 0.5 + 0.45 * second
     assert found.tolist() == pytest.approx([first, second, third, 1.0 - 9.0])
-    whole = gae(values, rewards, torch.tensor([0, 0, 0, 1]), Discounts())
+    whole = gae(values, rewards, torch.tensor([0, 0, 0, 1]))
     assert (whole + values).tolist() == pytest.approx([3.0, 3.0, 2.0, 1.0])
 
 
@@ -46,7 +46,7 @@ def test_values_follow_the_returns_and_advantages_are_whitened() -> None:
     torch.manual_seed(0)
     policy = RaggedPolicy(make_model("qwen3"))
     before = {name: value.clone() for name, value in policy.model.state_dict().items()}
-    critic = Critic(policy, OptimizerOptions(lr=3e-3), Workers(), Discounts(), seed=1)
+    critic = Critic(policy, OptimizerOptions(lr=3e-3), Workers(), gamma=1.0, lam=1.0, seed=1)
     packed = [pack([sequence(1.0), sequence(0.0, 5)], torch.device("cpu"), share_prefix=False)]
     losses = []
     for _ in range(60):

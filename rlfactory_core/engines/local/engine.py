@@ -71,7 +71,11 @@ class LocalEngine(Engine):
             )
         if train.advantage == GAE:
             _check_critic(train)
-        workers = train.workers or self._usual_workers(config, device)
+        workers = train.workers
+        if not workers and device.type == "cpu" and config.model is None:
+            # Below some 20 M parameters a second thread slows a process down, and a second process does not.
+            workers = min(MOST_PROCESSES, usable_cores(), train.prompts_per_step)
+        workers = workers or 1
         if workers > 1 and device.type != "cpu":
             raise ConfigError(f"train.workers={workers}: only the CPU can use several processes; on {device} use 1.")
         if train.prompts_per_step < workers:
@@ -80,12 +84,6 @@ class LocalEngine(Engine):
                 "process needs a prompt. Raise the one or lower the other."
             )
         return config.model_copy(update={"device": str(device), "train": train.model_copy(update={"workers": workers})})
-
-    def _usual_workers(self, config: EngineSettings, device: torch.device) -> int:
-        """Below some 20 M parameters a second thread slows a process down, and a second process does not."""
-        if device.type != "cpu" or config.model is not None:
-            return 1
-        return max(1, min(MOST_PROCESSES, usable_cores(), config.train.prompts_per_step))
 
     @contextmanager
     def joined(self, config: EngineSettings, program: Callable[[Engine], None]) -> Iterator[None]:
@@ -148,10 +146,13 @@ class LocalEngine(Engine):
                 load_adapter_weights(model, self._state["trainable"])
         if train.gradient_checkpointing:
             checkpoint_activations(model)
+        prefix: Sequence[int] | None = None if prompts is None else ()
+        if prompts and len(prompts) > 1:
+            prefix = prompts[0][: common_prefix(prompts)]
         self._decoder = make_decoder(
             self._policy,
             slots=config.rollout.slots,
-            prefix=None if prompts is None else _beginning(prompts),
+            prefix=prefix,
             stop_token_ids=self._stop_token_ids,
             version=version,
         )
@@ -218,11 +219,6 @@ def _among(program: Callable[[Engine], None], workers: Workers) -> None:
     engine = LocalEngine()
     engine._workers = workers
     program(engine)
-
-
-def _beginning(prompts: Sequence[tuple[int, ...]]) -> Sequence[int]:
-    """The ids that all prompts share."""
-    return prompts[0][: common_prefix(prompts)] if len(prompts) > 1 else ()
 
 
 def _check_critic(train: TrainConfig) -> None:

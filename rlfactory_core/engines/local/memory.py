@@ -27,7 +27,10 @@ def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) ->
     """
     elsewhere = config.device.startswith("cuda") and not torch.cuda.is_available()
     device = torch.device("cuda") if elsewhere else choose_device(config.device)
-    limit = limit if limit is not None or elsewhere else _limit(device)
+    if limit is None and not elsewhere:
+        cuda = device.type == "cuda"
+        pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        limit = torch.cuda.get_device_properties(device).total_memory if cuda else pages
     width = choose_dtype(config.dtype, device).itemsize
     half = width < 4
     held = [MemoryPart("weights", size.parameters * width, f"{size.parameters:,} parameters x {width} bytes")]
@@ -47,13 +50,6 @@ def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) ->
     if half:
         phases.append(MemoryPhase("step of the optimizer", [*held, gradients(4)], limit))
     return phases
-
-
-def _limit(device: torch.device) -> int:
-    """The device's whole memory."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 @quiet_transformers()

@@ -65,7 +65,9 @@ class LocalSampler:
         self._expected.update(dict.fromkeys(sessions))
 
     async def sample(self, ids: Sequence[int], params: SamplingParams, *, session: str) -> SampledTokens:
-        self._check_running()
+        assert self._loop_task is not None
+        if self._loop_task.done():
+            self._loop_task.result()  # raises what ended the decoding loop
         answer: asyncio.Future[SampledTokens] = asyncio.get_running_loop().create_future()
         self._waiting[session] = Request(session, tuple(ids), params)
         self._answers[session] = answer
@@ -78,15 +80,6 @@ class LocalSampler:
         self._waiting.pop(session, None)
         self._answers.pop(session, None)
         self._news.set()
-
-    def _check_running(self) -> None:
-        """Raises the error that ended the decoding loop."""
-        if self._loop_task is None:
-            raise RuntimeError("LocalSampler is used outside of its 'async with' block")
-        if self._loop_task.done():
-            if not self._loop_task.cancelled():
-                self._loop_task.result()
-            raise RuntimeError("LocalSampler was closed")
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -104,7 +97,11 @@ class LocalSampler:
                     await asyncio.sleep(0)  # let those that arrive together be admitted together
                     continue
                 finished = await loop.run_in_executor(self._compute, self._burst, admitted)
-                self._deliver(finished)
+                for request, tokens in finished:
+                    self.sampled_tokens += len(tokens.token_ids)
+                    answer = self._answers.pop(request.session, None)
+                    if answer is not None and not answer.done():
+                        answer.set_result(tokens)
                 await asyncio.sleep(0)
         except Exception as error:
             for answer in self._answers.values():
@@ -147,10 +144,3 @@ class LocalSampler:
                 break
             finished += decoder.step()
         return finished
-
-    def _deliver(self, finished: Finished) -> None:
-        for request, tokens in finished:
-            self.sampled_tokens += len(tokens.token_ids)
-            answer = self._answers.pop(request.session, None)
-            if answer is not None and not answer.done():
-                answer.set_result(tokens)

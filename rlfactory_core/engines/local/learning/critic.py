@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -19,27 +19,20 @@ CLIP = 0.5  # how far a value may move from the one before the update, as in ver
 EPS = 1e-8
 
 
-@dataclass(frozen=True, slots=True)
-class Discounts:
-    """Of later tokens' rewards (gamma), and between one-step (0) and whole returns (1) (lam)."""
-
-    gamma: float = 1.0
-    lam: float = 1.0
-
-
 class Critic:
     """Estimates values, and learns them.
 
     Args:
         policy: whose model is copied, so that the critic starts from what it knows; its output is new, from ``seed``.
+        gamma, lam: see `gae`.
     """
 
     def __init__(
-        self, policy: Policy, options: OptimizerOptions, workers: Workers, discounts: Discounts, seed: int
+        self, policy: Policy, options: OptimizerOptions, workers: Workers, gamma: float, lam: float, seed: int
     ) -> None:
         self.policy = policy.of(value_model(policy.model, seed))
         self.optimizer = Optimizer(self.policy.model, options)
-        self._workers, self._discounts = workers, discounts
+        self._workers, self._gamma, self._lam = workers, gamma, lam
 
     @torch.no_grad()
     def estimate(self, batches: Sequence[Sequence[Packed]]) -> list[list[Packed]]:
@@ -94,7 +87,7 @@ class Critic:
 
     def _estimate(self, packed: Packed) -> Packed:
         values = self._values(packed)
-        returns = gae(values, at_turn_ends(packed), packed.sequence, self._discounts) + values
+        returns = gae(values, at_turn_ends(packed), packed.sequence, self._gamma, self._lam) + values
         return replace(packed, advantages=returns - values, values=values, returns=returns)
 
 
@@ -119,11 +112,12 @@ def at_turn_ends(packed: Packed) -> Tensor:
     return torch.where(last, packed.advantages, torch.zeros_like(packed.advantages))
 
 
-def gae(values: Tensor, rewards: Tensor, sequence: Tensor, discounts: Discounts) -> Tensor:
+def gae(values: Tensor, rewards: Tensor, sequence: Tensor, gamma: float = 1.0, lam: float = 1.0) -> Tensor:
     """Generalised advantage estimates, Schulman et al. 2016, arXiv 1506.02438: all tensors are [T].
 
     A_t = d_t + gamma lam A_{t+1} with d_t = r_t + gamma V_{t+1} - V_t. After the last token of a sequence all is 0. A
-    step is a sampled token; what tools say stands between two steps.
+    step is a sampled token; what tools answer stands between two steps. ``lam`` is between one-step (0) and whole
+    returns (1).
     """
     advantages = torch.zeros_like(values)
     following, value = 0.0, 0.0
@@ -131,8 +125,8 @@ def gae(values: Tensor, rewards: Tensor, sequence: Tensor, discounts: Discounts)
     for place in range(len(known) - 1, -1, -1):
         if place + 1 == len(known) or of[place + 1] != of[place]:
             following, value = 0.0, 0.0
-        delta = given[place] + discounts.gamma * value - known[place]
-        following = delta + discounts.gamma * discounts.lam * following
+        delta = given[place] + gamma * value - known[place]
+        following = delta + gamma * lam * following
         value = known[place]
         advantages[place] = following
     return advantages

@@ -15,7 +15,7 @@ from torch import Tensor
 from rlfactory_core.algo.advantages import GAE
 from rlfactory_core.algo.losses import LossOptions, objective, ppo
 from rlfactory_core.engines.base import EngineStart
-from rlfactory_core.engines.local.learning.critic import Critic, Discounts
+from rlfactory_core.engines.local.learning.critic import Critic
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model.pack import Packed, pack
 from rlfactory_core.engines.local.model.policy import Policy, token_logprobs
@@ -158,7 +158,7 @@ def make_learner(
     critic = None
     if train.advantage == GAE:
         own = replace(options, lr=train.critic_lr, muon_lr=0.0)
-        critic = Critic(policy, own, workers, Discounts(train.gamma, train.lam), start.config.seed)
+        critic = Critic(policy, own, workers, train.gamma, train.lam, start.config.seed)
     if state is not None:
         optimizer.load_state_dict(state["optimizer"])
         if critic is not None and state["critic"]:
