@@ -133,7 +133,7 @@ async def play_batch(trainer: loop.Loop, step: int) -> tuple[list[Group], float]
     start = time.perf_counter()
     trainer.playing.plan(step, step, ())
     trainer.playing.begin(step)
-    groups = [each.group for each in await trainer.playing.take(step)]
+    groups = [each.group for each in await trainer.playing.queue.take(step)]
     return groups, time.perf_counter() - start
 
 

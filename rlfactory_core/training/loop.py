@@ -67,7 +67,7 @@ class Loop:
                 self.playing.begin(step)
                 await self._step(step)
         finally:
-            await self.playing.close()
+            await self.playing.queue.close()
         if step >= first and not self._is_saved(step):
             await self._save(step, self._pending)
         return step
@@ -97,7 +97,7 @@ class Loop:
 
     async def _played(self, step: int) -> tuple[list[GroupInFlight], int]:
         """A step's groups; it is played again while it has lost too many of its attempts, here so many times."""
-        taken, replays = await self.playing.take(step), 0
+        taken, replays = await self.playing.queue.take(step), 0
         while await self.stopping.lost_too_many([each.group for each in taken]):
             replays += 1
             groups, pending = await self._everything([each.group for each in taken], self.playing.untrained(taken))

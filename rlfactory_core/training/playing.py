@@ -113,6 +113,8 @@ class GroupQueue:
 class Playing:
     """This process's share of what is played for the training.
 
+    The ``queue`` has the groups that are begun.
+
     Args:
         samples: for training, of all processes.
         prompts: chooses among them.
@@ -126,7 +128,7 @@ class Playing:
         self.index = {sample.id: index for index, sample in enumerate(samples)}
         self._size = config.train.prompts_per_step
         self._drawn: dict[int, int] = {}  # position -> sample, until it is trained
-        self._queue = GroupQueue(len(engine.processes.share(range(self._size))), config.train.staleness)
+        self.queue = GroupQueue(len(engine.processes.share(range(self._size))), config.train.staleness)
         self._steps: Iterator[Sequence[int]] = iter(())
 
     def plan(self, first: int, last: int, pending: Sequence[int]) -> None:
@@ -145,12 +147,8 @@ class Playing:
             for drawn in sorted({each // self._size for each in positions if each not in self._drawn}):
                 self._drawn |= enumerate(self._prompts.step(drawn + 1), drawn * self._size)
             for position in self._engine.processes.share(positions):
-                self._queue.add(position, step, self._start(position))
+                self.queue.add(position, step, self._start(position))
         self._ahead = 1
-
-    async def take(self, step: int) -> list[GroupInFlight]:
-        """The groups of this process that a step trains."""
-        return await self._queue.take(step)
 
     async def again(self, taken: Sequence[GroupInFlight], step: int, replay: int) -> list[GroupInFlight]:
         """Play a step's groups anew, the ``replay``-th time, with other random numbers."""
@@ -174,16 +172,12 @@ class Playing:
 
     def untrained(self, taken: Sequence[GroupInFlight] = ()) -> list[int]:
         """The positions of this process that are begun and not trained, with those of the step under way."""
-        return [*self._queue.positions, *(each.position for each in taken)]
+        return [*self.queue.positions, *(each.position for each in taken)]
 
     def finish(self, played: Sequence[Played], pending: Sequence[int]) -> None:
         """Report a step's groups to the sampler of prompts, and forget what was trained; of all processes."""
         self._drawn = {position: self._drawn[position] for position in pending}
         self._prompts.played(played)
-
-    async def close(self) -> None:
-        """Cancel what is being played."""
-        await self._queue.close()
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""

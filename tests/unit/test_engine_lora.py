@@ -151,7 +151,7 @@ def test_sampling_goes_through_the_adapters_without_their_dropout() -> None:
     teacher = learner(policy)
     microbatches = teacher.pack(batch())
     for _ in range(2):
-        teacher.step(microbatches, [None])
+        teacher.step(microbatches)
     item = Request("s", random_ids(20, 1), SamplingParams(10, seed=1))
     decoder = make_decoder(policy, slots=1, prefix=(), stop_token_ids=())
     finished = decoder.admit([item])

@@ -167,7 +167,8 @@ class LocalEngine(Engine):
         return {"policy": self._policy.kind}
 
     def expect(self, sessions: Iterable[str]) -> None:
-        self._sampler.expect(sessions)
+        if self._start.config.rollout.deterministic:
+            self._sampler.expect(sessions)
 
     async def update(self, batches: Sequence[TrainBatch]) -> Mapping[str, float]:
         idle, self._idle_s = self._sampler.idle_s - self._idle_s, self._sampler.idle_s
