@@ -64,13 +64,6 @@ class MemoryPhase:
         return None if self.limit is None else self.total <= self.limit
 
 
-def update_tokens(config: EngineSettings) -> int:
-    """The most tokens of one micro-batch."""
-    train = config.train
-    step = train.prompts_per_step * train.group_size * config.rollout.max_tokens // train.updates_per_step
-    return min(max(train.microbatch_tokens, config.rollout.max_tokens), step)
-
-
 def activations(
     shape: ModelShape, config: EngineSettings, width: int, at_once: int | None = None
 ) -> Sequence[MemoryPart]:
@@ -80,9 +73,11 @@ def activations(
         width: bytes of a number of the computation.
         at_once: the most logits that are held in fp32; None: all.
     """
-    tokens = update_tokens(config)
+    train, longest = config.train, config.rollout.max_tokens
+    update = train.prompts_per_step * train.group_size * longest // train.updates_per_step
+    tokens = min(max(train.microbatch_tokens, longest), update)  # of one micro-batch, at most
     layer = (12 * shape.hidden + 4 * (shape.queries + 2 * shape.keys) + 4 * shape.inner) * width
-    if config.train.gradient_checkpointing:
+    if train.gradient_checkpointing:
         kept, how = shape.layers * shape.hidden * width + layer, "layers x hidden size + one layer"
     else:
         kept, how = shape.layers * layer, "layers x (12 hidden + 4 (queries + keys + values) + 4 inner)"

@@ -95,7 +95,7 @@ class Until:
 
     def load(self, state: Mapping[str, Any]) -> bool:
         """Go on from a checkpoint's state; returns whether goals and patience are still those of that run."""
-        self._best, self._waited, self._top = dict(state["best"]), state["waited"], state.get("top", -inf)
+        self._best, self._waited, self._top = dict(state["best"]), state["waited"], state["top"]
         return bool(state["ends"] == self._ends)
 
     @property
@@ -235,6 +235,6 @@ class Stopping:
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a checkpoint's state; a training that had ended has ended, unless its goals are others now."""
-        self._lost.answered, self._lost.failed = map(Counter, state.get("calls", ((), ())))
+        self._lost.answered, self._lost.failed = map(Counter, state["calls"])
         same = self.until.load(state["until"])
         self.ended = Ended(**state["ended"]) if state["ended"] and same else None

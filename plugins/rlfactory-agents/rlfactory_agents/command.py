@@ -103,7 +103,7 @@ def _template(bench: TaskBench, model: str) -> ChatFormat:
     from rlfactory_core.runner import make_chat
 
     with needs_local():
-        from rlfactory_core.engines.local.model import load_tokenizer
+        from rlfactory_core.engines import load_tokenizer
     return make_chat(bench.config.chat, bench.registry)(load_tokenizer(model))
 
 

@@ -49,7 +49,7 @@ def complete_policy(folder: Path, run: EngineRun, model: str) -> None:
     Args:
         model: from which verl has started: a folder or a hub id.
     """
-    from rlfactory_core.engines.local.model import load_tokenizer
+    from rlfactory_core.engines import load_tokenizer
 
     if not (folder / "config.json").exists():  # another machine of the cluster has written it
         return

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from rlfactory_core.engines import EngineRun, known_positions
-from rlfactory_core.engines.local.model import load_tokenizer, quiet_transformers
+from rlfactory_core.engines import EngineRun, known_positions, load_tokenizer, quiet_transformers
 from rlfactory_core.tasks import CheckedPrompts, OpenTasks, check_prompts
 from rlfactory_core.types import Sample
 from rlfactory_verl.vision import shows_images

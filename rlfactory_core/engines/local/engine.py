@@ -126,11 +126,10 @@ class LocalEngine(Engine):
     def load(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
         try:
             state: dict[str, Any] = torch.load(checkpoint.state, map_location="cpu", weights_only=True)
-            run = {name: value for name, value in state.items() if name not in ("optimizer", "trainable", "critic")}
-            self._state = {"trainable": {}, "critic": {}, **{name: state[name] for name in state.keys() - run.keys()}}
+            self._state = {name: state.pop(name) for name in ("optimizer", "trainable", "critic")}
         except Exception as error:  # a damaged pickle can raise any error
             raise CheckpointError(f"The trainer's state in {checkpoint.folder} cannot be read: {error}") from error
-        return run
+        return state
 
     async def sampler(self, chat: ChatFormat, prompts: Sequence[tuple[int, ...]] | None, version: int) -> LocalSampler:
         config, train = self._start.config, self._start.config.train
