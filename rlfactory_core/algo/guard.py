@@ -11,7 +11,7 @@ from rlfactory_core.algo.guard_past import LONG, LONGEST, REWARD, STEPS, Past, R
 from rlfactory_core.algo.guard_table import CHANGES, LIMITS, Finding
 
 STOPPED_BY = "train.guard: "  # the beginning of the reason for a stop
-QUIET = 10  # steps without a finding, after which it is said again
+QUIET = 10  # steps without a finding, after which it is reported again
 YOUNG = 2 * STEPS  # steps that a run may need until the first group teaches something
 ENTROPY = 0.01  # nats per token
 SOLVED = 0.95  # of the highest reward, or of the success: that attempts are alike is then no fault
@@ -56,7 +56,7 @@ class Guard:
         self._weights, self._success = weights, success or ("exact_match" if "exact_match" in weights else by_weight)
         self._top = top or sum(max(weight, 0.0) for weight in weights.values()) or 1.0
         self._past = Past((*weights, *(f"{truth} - {judge}" for judge, truth in self._pairs)))
-        self._said: dict[tuple[str, str], int] = {}  # the last step of each finding
+        self._reported: dict[tuple[str, str], int] = {}  # the last step of each finding
         self._earned: set[str] = set()  # of the reward and the success, what was not 0 in some step
 
     def add(self, row: Row) -> tuple[list[Finding], list[Finding]]:
@@ -73,8 +73,8 @@ class Guard:
         if steps < STEPS:
             return [], []
         found = {(each.name, each.subject): each for each in self._findings(past)}
-        new = [each for key, each in found.items() if steps - self._said.get(key, -QUIET) >= QUIET]
-        self._said |= dict.fromkeys(found, steps)
+        new = [each for key, each in found.items() if steps - self._reported.get(key, -QUIET) >= QUIET]
+        self._reported |= dict.fromkeys(found, steps)
         return list(found.values()), new
 
     def _findings(self, past: Past) -> Iterator[Finding]:

@@ -218,7 +218,7 @@ class Engine(ABC):
         """
 
     def load(self, checkpoint: Checkpoint) -> Mapping[str, Any]:
-        """Go on from what `save` has written; returns what it was given.
+        """Go on from what `save` has written; returns its argument ``run``.
 
         Raises:
             CheckpointError: the file is missing or damaged, or belongs to another model.

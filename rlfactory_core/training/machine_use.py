@@ -17,7 +17,7 @@ class MachineUse:
     """Measures a process with its descendants, from one call of `numbers` to the next."""
 
     def __init__(self) -> None:
-        self._told = False
+        self._measured = False
         self._at, (self._cpu_s, _) = time.monotonic(), _processes()
 
     def numbers(self) -> dict[str, float]:
@@ -28,11 +28,11 @@ class MachineUse:
         """
         now = time.monotonic()
         passed = now - self._at
-        if self._told and passed < EVERY_S:
+        if self._measured and passed < EVERY_S:
             return {}
         cpu_s, memory = _processes()
         cores = max(0.0, cpu_s - self._cpu_s) / max(passed, 1e-3)
-        self._at, self._cpu_s, self._told = now, cpu_s, True
+        self._at, self._cpu_s, self._measured = now, cpu_s, True
         return {"machine/cpu_cores": cores, "machine/memory_gib": memory / _GIB, **_gpu()}
 
 

@@ -52,9 +52,9 @@ class Training:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        given = optional_attributes(engine, EngineTraits, f"The engine {type(engine).__name__}")
+        traits = optional_attributes(engine, EngineTraits, f"The engine {type(engine).__name__}")
         for trait in (each.name for each in fields(EngineTraits) if hasattr(engine, each.name)):
-            setattr(self, trait, getattr(given, trait))
+            setattr(self, trait, getattr(traits, trait))
 
     def prepare(self, config: Settings) -> Settings:
         return self.engine.prepare(config)

@@ -121,11 +121,11 @@ def gae(values: Tensor, rewards: Tensor, sequence: Tensor, gamma: float = 1.0, l
     """
     advantages = torch.zeros_like(values)
     following, value = 0.0, 0.0
-    known, given, of = values.tolist(), rewards.tolist(), sequence.tolist()
+    known, earned, of = values.tolist(), rewards.tolist(), sequence.tolist()
     for place in range(len(known) - 1, -1, -1):
         if place + 1 == len(known) or of[place + 1] != of[place]:
             following, value = 0.0, 0.0
-        delta = given[place] + gamma * value - known[place]
+        delta = earned[place] + gamma * value - known[place]
         following = delta + gamma * lam * following
         value = known[place]
         advantages[place] = following

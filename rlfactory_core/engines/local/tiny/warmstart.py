@@ -45,20 +45,20 @@ class Encoder:
     def encode(self, demonstration: Demonstration, context_weight: float = 0.0) -> TrainSequence:
         """Advantages hold the loss weights: 1 on own tokens, ``context_weight`` elsewhere (then mask 1 too)."""
         (_, prompt), *turns = (
-            (said, tuple(messages)) for said, messages in groupby(demonstration, lambda m: m.role == "assistant")
+            (sampled, tuple(messages)) for sampled, messages in groupby(demonstration, lambda m: m.role == "assistant")
         )
         ids = list(self._chat.initial_ids(prompt, self._tools))
         own = [0] * len(ids)
         system = len(ids)
-        for said, messages in turns:
-            new = self._said(messages[0]) if said else self._chat.observation_ids(messages)
+        for sampled, messages in turns:
+            new = self._turn_ids(messages[0]) if sampled else self._chat.observation_ids(messages)
             ids += new
-            own += [int(said)] * len(new)
+            own += [int(sampled)] * len(new)
         weights = [1.0 if mine else context_weight for mine in own]
         mask = own if context_weight == 0 else [0] * system + [1] * (len(ids) - system)
         return TrainSequence(tuple(ids), tuple(mask), tuple(weights), tuple(0.0 for _ in ids))
 
-    def _said(self, message: Message) -> tuple[int, ...]:
+    def _turn_ids(self, message: Message) -> tuple[int, ...]:
         if self._raw and not message.tool_calls and not message.reasoning:
             return (*self._chat.encode(message.content), self._chat.stop_token_ids[0])
         write = optional_attributes(self._chat, ChatFormatTraits, f"The chat format '{self._chat.name}'").written
@@ -83,7 +83,7 @@ class WarmStart:
     def run(self, progress: Progress, *, to_the_end: bool = True) -> str:
         """Returns an empty text, or what was missed: the accuracy after a stage that has not reached its target.
 
-        A stage that ends near its target counts; what could be done about the rest is said.
+        A stage that ends near its target counts; it is shown what could be done about the rest.
 
         Args:
             to_the_end: whether the other stages follow then.
