@@ -16,19 +16,6 @@ MakePrompts = Callable[[Sequence[Sample], int, int], PromptSampler]
 """Makes a sampler of samples, with the number of prompts a step and the seed."""
 
 
-def prompts_by_task(
-    make: MakePrompts, samples: Sequence[Sample], shares: Mapping[str, int], seed: int
-) -> PromptSampler:
-    """The sampler of a run; in a run of several tasks each has a sampler of its own.
-
-    Args:
-        shares: as `prompt_shares` gives them.
-    """
-    if len(shares) == 1 and "" in shares:
-        return make(samples, shares[""], seed)
-    return PromptsByTask(make, samples, shares, seed)
-
-
 def prompt_shares(weights: Mapping[str, float], per_step: int) -> dict[str, int]:
     """How many prompts of each step every task gets: by weight, rounded to the largest remainders, at least one.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from inspect import isfunction
 from typing import Any
 
-from rlfactory_core.algo.mixing import MakePrompts, prompt_shares, prompts_by_task
+from rlfactory_core.algo.mixing import MakePrompts, PromptsByTask, prompt_shares
 from rlfactory_core.algo.prompts import PromptSampler
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.chat.settings import ChatConfig
@@ -139,9 +139,11 @@ def make_prompts(config: RunConfig, registry: Registry) -> Callable[[Sequence[Sa
         PluginError: no plugin registers the name.
     """
     make: MakePrompts = registry.find(config.train.prompts, "prompt_sampler").make
-    weights = {name: share.weight for name, share in config.tasks.items()} or {"": 1.0}
+    if not config.tasks:
+        return lambda samples: make(samples, config.train.prompts_per_step, config.seed)
+    weights = {name: share.weight for name, share in config.tasks.items()}
     shares = prompt_shares(weights, config.train.prompts_per_step)
-    return lambda samples: prompts_by_task(make, samples, shares, config.seed)
+    return lambda samples: PromptsByTask(make, samples, shares, config.seed)
 
 
 def make_task(registration: Registration, options: Mapping[str, Any], seed: int) -> Task:

@@ -53,18 +53,17 @@ class Optimizer:
         hidden: list[nn.Parameter] = []
         rest: list[nn.Parameter] = []
         for name, p in live.items():
-            muon = options.muon_lr > 0 and p.ndim == 2 and id(p) not in outer
-            (hidden if muon else rest).append(self._masters.get(name, (p, p))[1])
+            inner = options.muon_lr > 0 and p.ndim == 2 and id(p) not in outer
+            (hidden if inner else rest).append(self._masters.get(name, (p, p))[1])
         decay = options.weight_decay
-        self._optimizers: list[torch.optim.Optimizer] = []
+        self._optimizers: list[tuple[torch.optim.Optimizer, float]] = []  # with their learning rates
         if rest:
             fused = all(p.is_cuda for p in rest)  # the other implementations need as much memory again for their terms
-            self._optimizers.append(
-                torch.optim.AdamW(rest, lr=options.lr, weight_decay=decay, betas=(0.9, 0.95), fused=fused)
-            )
+            adamw = torch.optim.AdamW(rest, lr=options.lr, weight_decay=decay, betas=(0.9, 0.95), fused=fused)
+            self._optimizers.append((adamw, options.lr))
         if hidden:
-            self._optimizers.append(torch.optim.Muon(hidden, lr=options.muon_lr, weight_decay=decay))
-        self._base = [[group["lr"] for group in optimizer.param_groups] for optimizer in self._optimizers]
+            muon = torch.optim.Muon(hidden, lr=options.muon_lr, weight_decay=decay)
+            self._optimizers.append((muon, options.muon_lr))
 
     @property
     def lr(self) -> float:
@@ -93,8 +92,8 @@ class Optimizer:
     def _apply(self, factor: float) -> None:
         for live, master in self._masters.values():  # each in turn: both kinds at once would not fit
             master.grad, live.grad = None if live.grad is None else live.grad.float(), None
-        for optimizer, base in zip(self._optimizers, self._base, strict=True):
-            for group, lr in zip(optimizer.param_groups, base, strict=True):
+        for optimizer, lr in self._optimizers:
+            for group in optimizer.param_groups:
                 group["lr"] = lr * factor
             optimizer.step()
         for _, master in self._masters.values():
@@ -109,11 +108,15 @@ class Optimizer:
 
     def state_dict(self) -> dict[str, Any]:
         masters = {name: master.detach() for name, (_, master) in self._masters.items()}
-        return {"steps": self.steps, "optimizers": [o.state_dict() for o in self._optimizers], "master": masters}
+        return {
+            "steps": self.steps,
+            "optimizers": [each.state_dict() for each, _ in self._optimizers],
+            "master": masters,
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.steps = state["steps"]
-        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
+        for (optimizer, _), saved in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         for name, (_, master) in self._masters.items():
             master.data.copy_(state["master"][name])
