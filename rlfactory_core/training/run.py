@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.context import RunContext
@@ -41,7 +41,6 @@ from rlfactory_core.training.stopping import Ended, Stopping, Until
 from rlfactory_core.types import Group, Sample
 from rlfactory_core.utils.garbage import collect_rarely
 
-T = TypeVar("T")
 PREFIX_SAMPLES = 64  # of each task and split, whose prompts show the engine how prompts begin
 
 
