@@ -55,11 +55,6 @@ def complete(folder: Path, origin: Origin) -> None:
             path.chmod(like)
 
 
-def absolute(model: str) -> str:
-    """A model's folder as an absolute path; a hub id as it is."""
-    return str(Path(model).resolve()) if model and Path(model).is_dir() else model
-
-
 def _folder(model: str) -> Path | None:
     if not model or Path(model).is_dir():
         return Path(model) if model else None
@@ -163,7 +158,7 @@ def write_adapter(checkpoint: Path, lora: LoraConfig, weights: Mapping[str, Any]
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
-        "base_model_name_or_path": absolute(base),
+        "base_model_name_or_path": str(Path(base).resolve()) if base and Path(base).is_dir() else base,
         "r": lora.rank,
         "lora_alpha": lora.alpha,
         "lora_dropout": lora.dropout,
