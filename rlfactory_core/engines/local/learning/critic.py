@@ -64,6 +64,7 @@ class Critic:
         for packed in microbatches:
             values, before, returns = self._values(packed), packed.values, packed.returns
             assert before is not None
+            assert returns is not None
             near = before + (values - before).clamp(-CLIP, CLIP)
             errors = torch.maximum((values - returns) ** 2, (near - returns) ** 2)
             part = 0.5 * errors.sum() / tokens
