@@ -158,7 +158,7 @@ METRICS = (
     Metric(
         "machine/cpu_cores",
         "cores that the training process and its children kept busy since the last line that has this. At most once a "
-        "second, and on Linux only. With verl: of the driver",
+        "second. With verl: of the driver",
         "CPU load",
         "cores",
     ),

@@ -58,7 +58,8 @@ class Loop:
             TrainingError: too many steps in a row were skipped, or a step lost too many trajectories each time.
             RunStopped: a stop was requested, perhaps before the first step.
         """
-        await self.stopping.stop_if_requested(f"Stopped before step {first}.")
+        if await self.stopping.requested():
+            await self.stopping.stop(f"Stopped before step {first}.")
         self.playing.plan(first, last, pending)
         step = first - 1
         try:

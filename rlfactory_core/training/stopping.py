@@ -157,10 +157,6 @@ class Stopping:
         """Whether a stop is requested in any process."""
         return await self._processes.any(self._stop.requested)
 
-    async def stop_if_requested(self, what: str) -> None:
-        if await self.requested():
-            await self.stop(what)
-
     async def stop(self, what: str) -> NoReturn:
         """Raise `RunStopped`, with the reason."""
         reasons = await self._processes.gather(self._stop.reason)

@@ -121,4 +121,4 @@ class Compute(Processes):
         return await self.run(lambda: self.workers.broadcast(item))
 
     async def any(self, value: bool) -> bool:
-        return (await self.run(lambda: self.workers.sum([float(value)])))[0] > 0
+        return value if self.size == 1 else (await self.run(lambda: self.workers.sum([float(value)])))[0] > 0
