@@ -18,6 +18,7 @@ from rlfactory_core.errors import CheckpointError, ModelError
 from rlfactory_core.reporting.folder import replace_link
 
 STATES = "resume"  # the folder of the trainer's states
+_FORMER_STATE = "trainer_state.pt"  # where runs of earlier versions have it, in the checkpoint's folder
 LATEST = "latest"
 Loaded = TypeVar("Loaded")
 Place = TypeVar("Place")  # of a checkpoint
@@ -95,7 +96,8 @@ def roll_back(folder: Path, step: int) -> int | None:
 
 def saved(folder: Path) -> Checkpoint:
     """The checkpoint in this folder."""
-    return Checkpoint(folder, _state_file(folder))
+    state = _state_file(folder)
+    return Checkpoint(folder, state if state.exists() else folder / _FORMER_STATE)
 
 
 def newest_readable(
