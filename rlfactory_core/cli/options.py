@@ -17,6 +17,7 @@ from rlfactory_core.errors import ConfigError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     from rlfactory_core.config import RunConfig
+    from rlfactory_core.plugins.registry import Registry
     from rlfactory_core.settings import EngineSection
 
 __all__ = [
@@ -242,11 +243,10 @@ def given_run(options: Mapping[str, Any]) -> dict[str, Any]:
     return nested({**options, "tasks": plugin, "plugin": None} if isinstance(plugin, dict) else options, PLACES)
 
 
-def engine_sections(plugins: str | Mapping[str, Any] | None, engine: str | None) -> dict[str, type[EngineSection]]:
+def engine_sections(
+    registry: Registry, plugins: str | Mapping[str, Any] | None, engine: str | None
+) -> dict[str, type[EngineSection]]:
     """The sections of the engines that the command line names; the chosen engine is the last."""
-    from rlfactory_core.plugins.registry import Registry
-
-    registry = Registry()
     for plugin in [plugins] if isinstance(plugins, str) else [task["plugin"] for task in (plugins or {}).values()]:
         registry.task(plugin)
     chosen = engine and registry.find(engine, "engine").name
@@ -269,8 +269,8 @@ def described_run(options: Mapping[str, Any], rest: Sequence[str]) -> tuple[RunC
 
     given = dict(options)
     file, judge, recipe = (given.pop(name) for name in ("file", "judge", "recipe"))
-    own = engine_options(engine_sections(given["plugin"], given["engine"]))
     registry = Registry()
+    own = engine_options(engine_sections(registry, given["plugin"], given["engine"]))
     base = load_recipe(recipe, registry) if recipe else {}
     config = resolve(registry, read(file, [given_run(given), *task_options(rest, own)], base), judge).config
     return config, written_config(config, registry)

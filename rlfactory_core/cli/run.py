@@ -79,10 +79,12 @@ def run(
     from rlfactory_core import runner
     from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_core.cli.ui.summary import print_summary
+    from rlfactory_core.plugins.registry import Registry
     from rlfactory_core.runner.inputs import check_inputs
     from rlfactory_core.runner.resolving import explain, given_keys
 
-    engines = engine_sections(options["plugin"], options["engine"])
+    registry = Registry()
+    engines = engine_sections(registry, options["plugin"], options["engine"])
     overrides = task_options(rest, engine_options(engines))
     passed_on = ctx.meta.get(PASSED_ON, [])
     if resumed is not None and resume_or_start:
@@ -97,7 +99,7 @@ def run(
                 )
             given = merge(given, takers[-1])
         with meant_options(ctx.command):
-            prepared = runner.prepare(file, [given, *overrides], judge, recipe)
+            prepared = runner.prepare(file, [given, *overrides], judge, recipe, registry)
         if dry_run:
             check_inputs(prepared)
             echo(explain(prepared))

@@ -10,7 +10,6 @@ from .policies import constant as constant
 from .policies import guess as guess
 from .policies import oracle as oracle
 from .policies import script as script
-from .resolving import Prepared as Prepared
 from .resolving import Resolved as Resolved
 from .resolving import check as check
 from .resolving import engine_run as engine_run

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.base import EngineTraits
+from rlfactory_core.engines.base import WholeEngine
 from rlfactory_core.errors import BackendError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.choice import ModelChoice, model_name
 from rlfactory_core.runner.folders import lock_plugins, plugin_label, removed_if_empty, save_config
-from rlfactory_core.runner.resolving import check, with_engine
+from rlfactory_core.runner.resolving import check
 from rlfactory_core.training.record import run_facts
 from rlfactory_core.training.run import Endpoint
 from rlfactory_core.types import Fault
@@ -51,21 +51,22 @@ def evaluate_run(chosen: ModelChoice, overrides: Sequence[str | Mapping[str, Any
     registry = Registry()
     resolved = chosen.resolve([{"eval": {"sampled": True, "attempts": ATTEMPTS}}, *overrides], registry)
     client = chosen.client(resolved.config)
+    engine: WholeEngine
     if client is None:
-        prepared = check(resolved, training=False)
-        engine = prepared.config.engine
+        resolved = check(resolved, training=False)
+        engine, name = resolved.engine, resolved.config.engine
     else:
-        prepared, engine = with_engine(resolved, Endpoint(client), EngineTraits()), "endpoint"
-    config = prepared.config
+        engine, name = Endpoint(client), "endpoint"
+    config = resolved.config
     folder = RunFolder.create(f"{plugin_label(config.plugin)}-eval", config.out)
     with removed_if_empty(folder):
         save_config(config, registry, folder)
         lock_plugins(registry, folder)
-        results = prepared.engine.evaluate(prepared.at(folder, progress))
+        results = engine.evaluate(resolved.at(folder, progress, engine=engine))
         seconds = round(time.perf_counter() - started, 3)
         done = Evaluation(folder, config.plugin, model_name(config, client), seconds, results)
         faults = [fault for each in folder.read_trajectories("eval-after") for fault in each.trajectory.faults]
-        folder.write_summary(_summary(done, engine, config, faults))
+        folder.write_summary(_summary(done, name, config, faults))
     _check_measured(done, faults)
     return done
 

@@ -49,7 +49,7 @@ def make_tasks(config: RunConfig, registry: Registry, made: Mapping[str, Task] =
     }
     sections = registry.sections(config)
     for task in tasks.values():
-        task.run = RunContext(sections=sections)
+        task.join(RunContext(sections=sections))
     wanted = {name: _wanted(own, tasks[name]) for name, own in configs.items()}
     scorers = {name: _scorers(rewards, registry) for name, rewards in wanted.items()}
     if shared_success(scorers.values()) == SUCCESS:

@@ -12,16 +12,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlfactory_core.algo.advantages import GAE, Advantage
-from rlfactory_core.algo.prompts import PromptSampler
+from rlfactory_core.algo.losses import PolicyLoss
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineRun, EngineTraits, MakeChat, WholeEngine
+from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineRun, EngineTraits, WholeEngine
 from rlfactory_core.errors import ConfigError, PluginError, UsageError
 from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.plugins.fingerprint import Fingerprint
@@ -46,44 +46,67 @@ from rlfactory_core.utils.interrupt import StopRequest
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A run whose names are looked up; no engine has seen it."""
+    """A run whose names are looked up. It is ready to start once `check` has let its engine complete it."""
 
     config: RunConfig
     registry: Registry
     tasks: Tasks
 
+    @property
+    def engine(self) -> WholeEngine:
+        """A new engine."""
+        made: Engine | WholeEngine = self.registry.find(self.config.engine, "engine").make()
+        return Training(made) if isinstance(made, Engine) else made
 
-@dataclass(frozen=True, slots=True)
-class Prepared(Resolved):
-    """A run that is ready to start; see `EngineRun` for what is looked up."""
-
-    engine: WholeEngine
-    traits: EngineTraits
-    make_chat: MakeChat
-    make_prompts: Callable[[Sequence[Any]], PromptSampler]
-    advantage: Advantage | None
-    loss: Any
+    @property
+    def traits(self) -> EngineTraits:
+        return _traits(self.engine, self.config)
 
     def at(
-        self, folder: RunFolder, progress: Progress, *, resume: bool = False, stop: StopRequest | None = None
+        self,
+        folder: RunFolder,
+        progress: Progress,
+        *,
+        engine: WholeEngine | None = None,
+        resume: bool = False,
+        stop: StopRequest | None = None,
     ) -> EngineRun:
-        """The run in its folder, as the engine gets it."""
-        fingerprints = self.registry.fingerprints()
+        """The run in its folder, as the engine gets it.
+
+        Args:
+            engine: another engine than the one that the configuration names.
+        """
+        registry, config = self.registry, _with_sections(self.config, self.registry)
+        fingerprints = registry.fingerprints()
         return EngineRun(
-            self.config,
+            config,
             self.tasks,
             folder,
             progress,
-            self.make_chat,
-            self.make_prompts,
-            self.advantage,
-            self.loss,
-            self.registry.sections(self.config),
+            make_chat(config.chat, registry),
+            make_prompts(config, registry),
+            *_algorithms(config, registry, _traits(engine or self.engine, config)),
+            registry.sections(config),
             fingerprints,
-            partial(remade, self.config, fingerprints, folder.path, resume=resume),
+            partial(remade, config, fingerprints, folder.path, resume=resume),
             resume,
             stop or StopRequest(),
         )
+
+
+def _traits(engine: WholeEngine, config: RunConfig) -> EngineTraits:
+    return optional_attributes(engine, EngineTraits, f"The engine '{config.engine}'")
+
+
+def _algorithms(
+    config: RunConfig, registry: Registry, traits: EngineTraits
+) -> tuple[Advantage | None, PolicyLoss | None]:
+    """The advantage and the loss; an engine that does not use registered names finds its own."""
+    train = config.train
+    if not traits.uses_algorithms:
+        return None, None
+    advantage = None if train.advantage == GAE else registry.find(train.advantage, "advantage").factory
+    return advantage, registry.find(train.loss, "loss_function").factory
 
 
 def remade(config: RunConfig, fingerprints: Sequence[Fingerprint], folder: Path, *, resume: bool) -> EngineRun:
@@ -96,12 +119,16 @@ def remade(config: RunConfig, fingerprints: Sequence[Fingerprint], folder: Path,
 def engine_run(config: RunConfig, registry: Registry, folder: Path, *, resume: bool = False) -> EngineRun:
     """The run of a configuration that an engine has completed."""
     resolved = Resolved(config, registry, make_tasks(config, registry))
-    return with_engine(resolved, *_engine(resolved)).at(RunFolder(folder), NullProgress(), resume=resume)
+    return resolved.at(RunFolder(folder), NullProgress(), resume=resume)
 
 
 def prepare(
-    file: Path | None, overrides: Sequence[str | Mapping[str, Any]], judge: str | None = None, recipe: str | None = None
-) -> Prepared:
+    file: Path | None,
+    overrides: Sequence[str | Mapping[str, Any]],
+    judge: str | None = None,
+    recipe: str | None = None,
+    registry: Registry | None = None,
+) -> Resolved:
     """Take all seven steps.
 
     Args:
@@ -113,7 +140,7 @@ def prepare(
     Raises:
         UsageError: the configuration is invalid; raised before anything costly happens.
     """
-    registry = Registry()
+    registry = registry or Registry()
     return check(resolve(registry, read(file, overrides, load_recipe(recipe, registry) if recipe else {}), judge))
 
 
@@ -280,7 +307,7 @@ def look_up(config: RunConfig, registry: Registry, made: Mapping[str, Task] = {}
     return Resolved(config, registry, tasks)
 
 
-def check(resolved: Resolved, *, training: bool = True) -> Prepared:
+def check(resolved: Resolved, *, training: bool = True) -> Resolved:
     """Let the engine complete and check a run.
 
     Args:
@@ -293,7 +320,8 @@ def check(resolved: Resolved, *, training: bool = True) -> Prepared:
     if training:
         _refuse_other_engines(config, registry)
     check_loggers(config.loggers)
-    engine, traits = _engine(resolved)
+    engine = resolved.engine
+    traits = _traits(engine, config)
     if not traits.serves_pools and tasks.pools:
         engines = [item for item in registry.installed("engine") if item.name != config.engine]
         tasks.refuse_pools([item.name for item in engines if getattr(item.make(), "serves_pools", False)])
@@ -309,10 +337,10 @@ def check(resolved: Resolved, *, training: bool = True) -> Prepared:
             "data. Give one with --model (a folder or a hub id)."
         )
     completed_config = engine.prepare(_with_sections(config, registry))
-    prepared = with_engine(replace(resolved, config=completed_config), engine, traits)
+    _algorithms(completed_config, registry, traits)
     if training:
         _check_goals(config, tasks)
-    return prepared
+    return replace(resolved, config=_with_sections(completed_config, registry))
 
 
 def _check_goals(config: RunConfig, tasks: Tasks) -> None:
@@ -327,28 +355,6 @@ def _with_sections(config: RunConfig, registry: Registry) -> RunConfig:
     sections = {name: section.model_dump(mode="json") for name, section in registry.sections(config).items()}
     named = {name.rpartition(":")[2]: name for name in config.plugins}  # a distribution stays in front of its name
     return config.model_copy(update={"plugins": {named.get(name, name): data for name, data in sections.items()}})
-
-
-def _engine(resolved: Resolved) -> tuple[WholeEngine, EngineTraits]:
-    name = resolved.config.engine
-    made: Engine | WholeEngine = resolved.registry.find(name, "engine").make()
-    engine = Training(made) if isinstance(made, Engine) else made
-    return engine, optional_attributes(engine, EngineTraits, f"The engine '{name}'")
-
-
-def with_engine(resolved: Resolved, engine: WholeEngine, traits: EngineTraits) -> Prepared:
-    """The run with the parts of its training.
-
-    An engine that does not use registered names for the advantage and the loss finds its own.
-    """
-    registry, config = resolved.registry, _with_sections(resolved.config, resolved.registry)
-    train = config.train
-    advantage = loss = None
-    if traits.uses_algorithms:
-        advantage = None if train.advantage == GAE else registry.find(train.advantage, "advantage").factory
-        loss = registry.find(train.loss, "loss_function").factory
-    chat, prompts = make_chat(config.chat, registry), make_prompts(config, registry)
-    return Prepared(config, registry, resolved.tasks, engine, traits, chat, prompts, advantage, loss)
 
 
 def _refuse_other_engines(config: RunConfig, registry: Registry) -> None:
@@ -370,8 +376,8 @@ def _refuse_several_sequences(tasks: Tasks) -> None:
         )
 
 
-def explain(prepared: Prepared) -> str:
+def explain(resolved: Resolved) -> str:
     """The resolved configuration as text, and the engine's own configuration that follows from it."""
-    text = dump_yaml(written_config(prepared.config, prepared.registry))
-    config, engine = prepared.config, prepared.traits.explain
-    return text if engine is None else f"{text}\n# {config.engine}\n{engine(config, prepared.tasks)}"
+    config, engine = resolved.config, resolved.traits.explain
+    text = dump_yaml(written_config(config, resolved.registry))
+    return text if engine is None else f"{text}\n# {config.engine}\n{engine(config, resolved.tasks)}"

@@ -13,13 +13,13 @@ from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import plugin_sections, write_report
 from rlfactory_core.runner.folders import data_changes, plugin_changes, plugin_label, removed_if_empty, save_run
-from rlfactory_core.runner.resolving import Prepared, check, look_up, saved_config, written_config
+from rlfactory_core.runner.resolving import Resolved, check, look_up, saved_config, written_config
 from rlfactory_core.runner.rollback import ROLLED_BACK, rolled_back
 from rlfactory_core.settings import merge, parse_override, validate_section
 from rlfactory_core.utils.interrupt import stop_on_interrupt
 
 
-def run(prepared: Prepared, progress: Progress) -> RunFolder:
+def run(prepared: Resolved, progress: Progress) -> RunFolder:
     """Train, then write ``summary.json`` and ``report.html``.
 
     Raises:
@@ -49,7 +49,7 @@ def resume(name: str, overrides: Sequence[str], progress: Progress) -> RunFolder
         return _resume(folder, overrides, progress)
 
 
-def resume_or_start(prepared: Prepared, given: Mapping[str, Any], progress: Progress) -> RunFolder:
+def resume_or_start(prepared: Resolved, given: Mapping[str, Any], progress: Progress) -> RunFolder:
     """Start the run in ``out``, go on with it, or leave it as it is if it is finished: for a job that is begun again.
 
     A run that has no checkpoint yet begins anew. Of its keys ``train.steps`` alone may have changed.
@@ -149,7 +149,7 @@ def _refuse_finished(folder: RunFolder, train: TrainConfig, before: TrainConfig)
         )
 
 
-def _train(prepared: Prepared, folder: RunFolder, progress: Progress, *, resume: bool) -> RunFolder:
+def _train(prepared: Resolved, folder: RunFolder, progress: Progress, *, resume: bool) -> RunFolder:
     progress.say(f"{'resuming' if resume else 'run'} {folder.path}")
     if (prepared.config.train.until or prepared.config.train.patience) and not prepared.config.eval.every:
         progress.say("train.until and train.patience wait for evaluations between steps; there are none: eval.every=0")

@@ -69,10 +69,7 @@ class TaskRuntime:
         waiting: Collection[str] = () if served is not None else setup.scorers.pools
         if waiting and not pools_later:
             refuse_pools(waiting)
-        if progress is not None:
-            task.progress = progress
-        if run is not None:
-            task.run = replace(run, sections=task.run.sections)
+        task.join(task.run if run is None else replace(run, sections=task.run.sections), progress)
         await task.open()
         await setup.scorers.open(task, served, but=waiting)
         if self.agents is not None:

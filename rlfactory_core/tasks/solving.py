@@ -147,7 +147,7 @@ async def _stage(setup: TaskSetup) -> AsyncIterator[tuple[Task, Show]]:
     """Opens a task of the same class and options, on which demonstrations are played, and the tools of servers."""
     like = setup.task
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
-    task.progress, task.run = like.progress, like.run
+    task.join(like.run, like.progress)
     tools, agents, made = OpenTools(), replace(setup, task=task).player(), setup.make_env or task.make_env
     config = validate_section(RolloutConfig, tiny_defaults(task).get("rollout", {}), prefix="rollout")
     async with AsyncExitStack() as opened:

@@ -51,8 +51,12 @@ class Task:
             raise PluginError(f"{name}.Config is no Section of rlfactory_core. Write `class Config(Section):` in it.")
         self.config = validate_section(type(self).Config, config or {}, prefix="task")
         self.seed = seed
-        self.progress: Progress = NullProgress()  # before `open` it becomes the run's progress display
-        self.run = RunContext()  # before `open` it becomes the run's context
+        self.progress: Progress = NullProgress()
+        self.run = RunContext()
+
+    def join(self, run: RunContext, progress: Progress | None = None) -> None:
+        """Become a part of a run. Before `open` it is called again: only then are the folder and the display known."""
+        self.run, self.progress = run, progress or self.progress
 
     def samples(self, split: str) -> Iterable[Sample]:
         """The task's own data of a split, ``train`` or ``eval``, in a fixed order; empty if there is none."""
