@@ -52,10 +52,10 @@ def verify(db: str, gold: str, pred: str, seconds: float, max_rows: int, as_json
     if the input cannot be used.
     """
     comparison = Comparison(*(options.pop(name) for name in ("semantics", "tolerance")))
-    how = VerifyOptions(comparison, limits=limits_of(seconds, max_rows), shown=_SHOWN, **options)
+    verify_options = VerifyOptions(comparison, limits=limits_of(seconds, max_rows), shown=_SHOWN, **options)
     if gold == pred == "-":
         raise UsageError("Only one of --gold and --pred can be read from standard input. Give the other as @FILE.")
-    verdict = asyncio.run(_verify(parse_reference(db), _read(gold), _read(pred), how))
+    verdict = asyncio.run(_verify(parse_reference(db), _read(gold), _read(pred), verify_options))
     if as_json:
         echo_json({"passed": verdict.passed, "reasons": verdict.reasons, **verdict.data})
     else:
@@ -86,27 +86,16 @@ def _read(sql: str) -> str:
 
 def _for_people(verdict: Verdict) -> str:
     data = verdict.data
-    lines = [
-        f"{_WORDS[verdict.passed]}  {_circumstances(data)}",
-        *(f"  {printable(reason)}" for reason in verdict.reasons),
-    ]
+    count = data["instances"]
+    parts = [_WORDS[verdict.passed], f" {data['semantics']}, compared on {count} instance{'s'[count == 1 :]}"]
+    for who in ("gold", "prediction"):
+        if f"{who}_seconds" in data:
+            parts[-1] += f", {who} {data[f'{who}_seconds'] * 1e3:.1f} ms"
+    lines = [" ".join(parts), *(f"  {printable(reason)}" for reason in verdict.reasons)]
     for name in ("expected", "got"):
         if name in data:
-            lines += ["", f"  {name}, differing rows first", *(f"    {line}" for line in _aligned(data[name]))]
+            cells = [[printable(cell.replace("\n", "\\n")) for cell in row] for row in data[name]]
+            widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+            lines += ["", f"  {name}, differing rows first"]
+            lines += [f"    {' | '.join(map(str.ljust, row, widths))}".rstrip() for row in cells]
     return "\n".join(lines)
-
-
-def _circumstances(data: Any) -> str:
-    count = data["instances"]
-    parts = [data["semantics"], f"compared on {count} instance{'s'[count == 1 :]}"]
-    parts += [
-        f"{who} {data[f'{who}_seconds'] * 1e3:.1f} ms" for who in ("gold", "prediction") if f"{who}_seconds" in data
-    ]
-    return ", ".join(parts)
-
-
-def _aligned(rows: tuple[tuple[str, ...], ...]) -> list[str]:
-    """The rows as lines, with aligned columns."""
-    cells = [[printable(cell.replace("\n", "\\n")) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return [" | ".join(map(str.ljust, row, widths)).rstrip() for row in cells]

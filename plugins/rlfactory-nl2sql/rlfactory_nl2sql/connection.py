@@ -108,12 +108,9 @@ class Connection(ABC):
         if not known.columns:
             return ()  # PostgreSQL allows it
         names = ", ".join(self._quoted(column.name) for column in known.columns)
-        place = self._quoted(known.name)
-        ((held,),) = self._own(f"SELECT count(*) FROM (SELECT 1 FROM {place} LIMIT {_SAMPLED}) AS part_", 1)  # noqa: S608
-        numbered = (
-            f"SELECT {names}, row_number() OVER () - 1 AS {_PLACE} "  # noqa: S608
-            f"FROM (SELECT {names} FROM {place} LIMIT {_SAMPLED}) AS part_"
-        )
+        first = f"FROM {self._quoted(known.name)} LIMIT {_SAMPLED}) AS part_"
+        ((held,),) = self._own(f"SELECT count(*) FROM (SELECT 1 {first}", 1)  # noqa: S608
+        numbered = f"SELECT {names}, row_number() OVER () - 1 AS {_PLACE} FROM (SELECT {names} {first}"  # noqa: S608
         step = max(-(-held // rows), 1)
         return self._own(f"SELECT {names} FROM ({numbered}) AS numbered_ WHERE {_PLACE} % {step} = 0", rows)  # noqa: S608
 

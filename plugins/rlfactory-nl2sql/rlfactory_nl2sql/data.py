@@ -33,10 +33,10 @@ def load_questions(path: Path, split: str) -> list[Sample] | None:
     """
     _, found = first_rows(path, 1)
     layout = next((each for each in (SPIDER, BIRD) if {each.prompt, each.answer} <= set(found)), None)
-    return [_placed(sample) for sample in load_samples(path, layout, split)] if layout else None
+    return [_read(sample) for sample in load_samples(path, layout, split)] if layout else None
 
 
-def _placed(sample: Sample) -> Sample:
+def _read(sample: Sample) -> Sample:
     row, prompt = sample.metadata, sample.prompt
     if isinstance(prompt, str):
         evidence = str(row.get("evidence") or "").strip()

@@ -6,11 +6,12 @@ The texts are short, with a line for each thing. Tools answer with them, and the
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any
 
-from rlfactory_nl2sql.connection import Row, Rows, quoted
-from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
+from rlfactory_nl2sql.connection import Rows, quoted
+from rlfactory_nl2sql.schema import Schema, Table
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_$]*")
 _FEW_TABLES = 20  # of so many, the columns are listed too
@@ -22,7 +23,7 @@ def tables_text(schema: Schema) -> str:
     """A line for each table, ``TABLE house (id, price, city_id)``; only the names if there are many tables."""
     few = len(schema.tables) <= _FEW_TABLES
     lines = [
-        f"{_kind(table)} {_name(table.name)}" + (f" {_names(tuple(c.name for c in table.columns))}" if few else "")
+        f"{_kind(table)} {_name(table.name)}" + (f" {_names(column.name for column in table.columns)}" if few else "")
         for table in schema.tables
     ]
     return "\n".join(lines) or "No tables."
@@ -34,52 +35,41 @@ def table_line(table: Table) -> str:
     A key of several columns stands after the columns. Names that SQL accepts only in quotes are quoted as in the SQL
     standard.
     """
-    single = {key.columns[0]: key for key in table.foreign_keys if len(key.columns) == 1}
-    parts = [_column(column, table, single.get(column.name)) for column in table.columns]
+    parts = []
+    targets = {key.columns: (key.target, *key.target_columns) for key in table.foreign_keys}
+    for column in table.columns:
+        text = f"{_name(column.name)} {column.type}".rstrip()
+        if table.primary_key == (column.name,):
+            text += " PRIMARY KEY"
+        if target := targets.pop((column.name,), ()):
+            text += f" -> {'.'.join(map(_name, target))}"
+        parts.append(text)
     if len(table.primary_key) > 1:
         parts.append(f"PRIMARY KEY {_names(table.primary_key)}")
-    parts += [
-        f"{_names(key.columns)} -> {_name(key.target)} {_names(key.target_columns)}"
-        for key in table.foreign_keys
-        if len(key.columns) > 1
-    ]
+    parts += [f"{_names(columns)} -> {_name(name)} {_names(others)}" for columns, (name, *others) in targets.items()]
     return f"{_kind(table)} {_name(table.name)} ({', '.join(parts)})"
 
 
 def rows_text(rows: Rows, most: int) -> str:
     """The columns' names, the first ``most`` rows with bars between values, and how many rows are left out."""
+    lines = [" | ".join(map(_value, row)) for row in (rows.columns, *rows.rows[:most])]
     if not rows.rows:
-        return f"{_row(rows.columns)}\nNo rows."
-    lines = [_row(rows.columns), *(_row(row) for row in rows.rows[:most])]
+        lines.append("No rows.")
     if len(rows.rows) > most:
         lines.append(f"... {len(rows.rows)} rows in all")
     return "\n".join(lines)
-
-
-def _column(column: Column, table: Table, key: ForeignKey | None) -> str:
-    text = f"{_name(column.name)} {column.type}".rstrip()
-    if table.primary_key == (column.name,):
-        text += " PRIMARY KEY"
-    if key is not None:
-        target = ".".join(_name(part) for part in (key.target, *key.target_columns))
-        text += f" -> {target}"
-    return text
 
 
 def _kind(table: Table) -> str:
     return "VIEW" if table.view else "TABLE"
 
 
-def _names(names: tuple[str, ...]) -> str:
-    return f"({', '.join(_name(name) for name in names)})"
+def _names(names: Iterable[str]) -> str:
+    return f"({', '.join(map(_name, names))})"
 
 
 def _name(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else quoted(name)
-
-
-def _row(row: Row) -> str:
-    return " | ".join(_value(value) for value in row)
 
 
 def _value(value: Any) -> str:

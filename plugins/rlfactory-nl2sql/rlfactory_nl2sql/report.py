@@ -1,8 +1,4 @@
-"""What a run's report says of the model's queries, and a trajectory's page of its query.
-
-The report: how many are right, and why the others are not. The page: the queries, why the verdict fell so, and
-both results.
-"""
+"""Sections about the model's queries: the verdicts in a run's report, and one verdict on a trajectory's page."""
 
 from __future__ import annotations
 
@@ -23,22 +19,21 @@ _RESULTS = {"expected": "right", "got": "answered"}  # in a verdict's data: the 
 
 def answers(run: RunData) -> ReportSection | None:
     """The verdicts of the held-out evaluations; None if no reward verified by execution."""
-    name = _label(run)
-    if name is None:
-        return None
-    before, after = (_kinds(run, f"eval-{when}", name) for when in ("before", "after"))
-    rows = [(kind, _share(kind, before), _share(kind, after)) for kind, _ in (after + before).most_common()]
-    note = "Held-out questions, greedy. By accident: a varied database tells the query from the right one."
-    return ReportSection.of_table("Queries", ("the answer is", "before", "after"), rows, note)
-
-
-def _label(run: RunData) -> str | None:
-    """The label of the execution reward in this run; None if it is not in use."""
     rewards = run.config.get("rewards")
     if rewards is None:  # the task's own
-        return REWARD if REWARD in run.rewards else None
-    named = (reward for reward in rewards if str(reward["name"]).rpartition(":")[2] == REWARD)
-    return next((str(reward.get("label") or reward["name"]) for reward in named), None)
+        names = [REWARD] if REWARD in run.rewards else []
+    else:
+        labelled = (each for each in rewards if str(each["name"]).rpartition(":")[2] == REWARD)
+        names = [str(each.get("label") or each["name"]) for each in labelled]
+    if not names:
+        return None
+    before, after = (_kinds(run, f"eval-{when}", names[0]) for when in ("before", "after"))
+    rows = [
+        (kind, *(f"{found[kind] / found.total():.0%} ({found[kind]})" if found else "-" for found in (before, after)))
+        for kind, _ in (after + before).most_common()
+    ]
+    note = "Held-out questions, greedy. By accident: a varied database tells the query from the right one."
+    return ReportSection.of_table("Queries", ("the answer is", "before", "after"), rows, note)
 
 
 def _kinds(run: RunData, evaluation: str, reward: str) -> Counter[str]:
@@ -58,10 +53,6 @@ def _kind(verdict: Verdict | None) -> str:
     return "right on the given database only, by accident" if verdict.data.get("instances", 0) > 1 else "other rows"
 
 
-def _share(kind: str, found: Counter[str]) -> str:
-    return f"{found[kind] / found.total():.0%} ({found[kind]})" if found else "-"
-
-
 def verdict(trajectory: Trajectory, _config: Mapping[str, Any]) -> ReportSection | None:
     """None if no query is judged, because the trajectory has no score or its sample no answer."""
     if trajectory.score is None or trajectory.sample.answer is None:
@@ -71,14 +62,11 @@ def verdict(trajectory: Trajectory, _config: Mapping[str, Any]) -> ReportSection
     judged = [each for each in trajectory.score.verdicts.values() if "semantics" in each.data]
     why = "; ".join(reason for each in judged for reason in each.reasons)
     parts = [ReportSection.of_table(_TITLE, ("query", "SQL"), queries, why)]
-    parts += [_results(each.data) for each in judged if all(each.data.get(name) for name in _RESULTS)]
-    return ReportSection(_TITLE, "".join(part.html for part in parts if part is not None))
-
-
-def _results(data: Mapping[str, Any]) -> ReportSection:
-    """Both results side by side, the rows in which they differ first."""
-    columns = [f"<div><h3>{title}</h3>{_rows(data[name])}</div>" for name, title in _RESULTS.items()]
-    return ReportSection(_TITLE, f'<div class="beside">{"".join(columns)}</div>')
+    html = [part.html for part in parts if part is not None]
+    for data in (each.data for each in judged if all(each.data.get(name) for name in _RESULTS)):
+        columns = [f"<div><h3>{title}</h3>{_rows(data[name])}</div>" for name, title in _RESULTS.items()]
+        html.append(f'<div class="beside">{"".join(columns)}</div>')
+    return ReportSection(_TITLE, "".join(html))
 
 
 def _rows(cells: Sequence[Sequence[str]]) -> str:

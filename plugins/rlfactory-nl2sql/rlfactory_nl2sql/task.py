@@ -96,10 +96,9 @@ class Nl2SqlTask(Task):
             if "://" in url:
                 parse_reference(url)  # refuses a password before the configuration is stored
         self.pool = WorkerPool(self.config.workers, folders=(db or str(cache_root() / "nl2sql"),))
-        limits = QueryLimits(seconds=self.config.seconds)
         self.checked: list[Sample] = []
-        self._tools = DatabaseTools(self.pool, self.reference, limits, self.config.rows)
-        self._control = NoDatabase(self.pool, self.reference, limits, self.config.rows)
+        shared = self.pool, self.reference, QueryLimits(seconds=self.config.seconds), self.config.rows
+        self._tools, self._control = DatabaseTools(*shared), NoDatabase(*shared)
         self.tools = self._tools.tools
 
     async def open(self) -> None:
@@ -140,17 +139,14 @@ class Nl2SqlTask(Task):
         """Read the layouts of Spider and BIRD too, unless columns are named. Without ``db``, a question's database is a
         path in the file's folder, or what ``other_databases`` allows."""
         found = load_questions(path, split) if columns == DataColumns() else None
-        samples = [self._placed(sample, path) for sample in found or super().load(path, columns, split)]
-        if not self.config.skip_unreadable:
-            return samples
-        return [sample for sample in samples if self._unreadable(sample) is None]
-
-    def _placed(self, sample: Sample, path: Path) -> Sample:
-        metadata = dict(sample.metadata)
-        name = str(metadata.get("database") or metadata.get("db_id") or "")
-        if name and self.config.db is None and "://" not in name:
-            name = path_in_data(name, path.parent, self.config.other_databases)
-        return replace(sample, metadata={**metadata, "database": name})
+        samples = []
+        for sample in found or super().load(path, columns, split):
+            name = str(sample.metadata.get("database") or sample.metadata.get("db_id") or "")
+            if name and self.config.db is None and "://" not in name:
+                name = path_in_data(name, path.parent, self.config.other_databases)
+            samples.append(replace(sample, metadata={**sample.metadata, "database": name}))
+        skip = self.config.skip_unreadable
+        return [sample for sample in samples if not skip or self._unreadable(sample) is None]
 
     def adapt(self, sample: Sample) -> Sample:
         messages = sample.messages
@@ -160,9 +156,10 @@ class Nl2SqlTask(Task):
         return replace(sample, prompt=(Message("system", system), *messages))
 
     def check(self, samples: Sequence[Sample]) -> None:
-        own = [sample for sample in samples if self._is_own(sample)]
-        self.checked += own
-        unreadable = [(sample, reason) for sample in own if (reason := self._unreadable(sample))]
+        given = self.config.db is not None
+        asked = [each for each in samples if given or not _BUILT_IN.fullmatch(str(each.metadata.get("database", "")))]
+        self.checked += asked
+        unreadable = [(sample, reason) for sample in asked if (reason := self._unreadable(sample))]
         if unreadable:
             sample, reason = unreadable[0]
             raise UsageError(
@@ -170,10 +167,6 @@ class Nl2SqlTask(Task):
                 f"be verified. The first is sample '{sample.id}': {reason} It is {str(sample.answer)[:_SHOWN]!r}. Mend "
                 "the data, or leave these questions out: --skip-unreadable."
             )
-
-    def _is_own(self, sample: Sample) -> bool:
-        """Whether the sample is about a database of the user's."""
-        return self.config.db is not None or not _BUILT_IN.fullmatch(str(sample.metadata.get("database", "")))
 
     def _unreadable(self, sample: Sample) -> str | None:
         """Why a question's SQL cannot be used; None if it can."""

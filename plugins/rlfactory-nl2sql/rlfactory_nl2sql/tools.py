@@ -29,10 +29,7 @@ class DatabaseTools:
     def __init__(
         self, pool: WorkerPool, reference: Callable[[Sample], DatabaseRef], limits: QueryLimits, shown: int
     ) -> None:
-        self._pool = pool
-        self._reference = reference
-        self._limits = limits
-        self._shown = shown
+        self._pool, self._reference, self._limits, self._shown = pool, reference, limits, shown
 
     @property
     def tools(self) -> Sequence[FunctionTool[..., Awaitable[str]]]:

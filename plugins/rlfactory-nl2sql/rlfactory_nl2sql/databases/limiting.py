@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterable
 from typing import Any
 
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows
 
 _NUMBER_BYTES = 8
-_TEXTS, _NUMBERS = frozenset({str, bytes}), frozenset({int, float, bool, type(None)})
-_FIRST_ROWS, _MOST_ROWS = 16, 256  # rows that are read before the limits are checked again
 STEP = 1000  # instructions of SQLite's machine between two checks: about 10 microseconds
 INSTRUCTIONS = 50_000_000  # of SQLite's machine that count as a second; usual machines need half of one
-_PATIENCE = 5.0  # seconds: a busy machine takes long to stop a query, and a connection that is aborted must be reopened
 
 
 class Budget:
@@ -41,32 +35,6 @@ class Budget:
         return max(time.thread_time() - self._began, self._calls * STEP / INSTRUCTIONS)
 
 
-@contextlib.contextmanager
-def stopped_after(seconds: float, stop: Callable[[], None], abort: Callable[[], None]) -> Iterator[None]:
-    """Call ``stop`` in another thread after ``seconds``, and some seconds later ``abort``, unless the block has ended.
-
-    Both must be safe to call while the block waits for the database, and must not raise. Raises `MemoryError` if no
-    thread can be started.
-    """
-
-    def end() -> None:
-        stop()
-        if not watcher.finished.wait(_PATIENCE):
-            abort()
-
-    watcher = threading.Timer(seconds, end)
-    watcher.daemon = True
-    try:
-        watcher.start()
-    except RuntimeError as error:  # earlier queries left no memory for its stack
-        raise MemoryError(str(error)) from error
-    try:
-        yield
-    finally:
-        watcher.cancel()
-        watcher.join()  # so that a late stop cannot hit the next query
-
-
 def collect(columns: tuple[str, ...], rows: Iterable[Row], limits: QueryLimits, started: float | None) -> Rows:
     """All rows of a result, of which no more are read than the limits allow.
 
@@ -77,29 +45,21 @@ def collect(columns: tuple[str, ...], rows: Iterable[Row], limits: QueryLimits, 
         QueryError: ``ROWS``, ``BYTES`` or ``DEADLINE``.
     """
     taken: list[Row] = []
-    total, at_once, source = 0, _FIRST_ROWS, iter(rows)
-    while chunk := list(islice(source, min(at_once, limits.rows + 1 - len(taken)))):
-        taken += chunk
+    size = 0
+    for row in rows:
+        taken.append(row)
+        size += sum(map(_size, row))
         if len(taken) > limits.rows:
             raise QueryError(Failure.ROWS, f"The result has more than {limits.rows:,} rows.")
-        total += sum(map(_column_size, zip(*chunk, strict=True)))
-        if total > limits.bytes:
+        if size > limits.bytes:
             raise QueryError(Failure.BYTES, f"The result is larger than {limits.bytes:,} bytes.")
         if started is not None and time.monotonic() - started > limits.seconds:
             raise late(limits.seconds)
-        at_once = min(2 * at_once, _MOST_ROWS)
     return Rows(columns, tuple(taken))
 
 
-def _column_size(values: tuple[Any, ...]) -> int:
-    """The approximate size of one column's values; by type, since this dominates the cost of a fast query."""
-    kinds = set(map(type, values))
-    if kinds <= _TEXTS:
-        return sum(map(len, values))
-    return _NUMBER_BYTES * len(values) if kinds <= _NUMBERS else sum(map(_size, values))
-
-
 def _size(value: Any) -> int:
+    """The approximate size of a value in bytes."""
     if isinstance(value, str | bytes):
         return len(value)
     return len(str(value)) if isinstance(value, list | tuple) else _NUMBER_BYTES

@@ -6,8 +6,8 @@ time, and ``KILL QUERY`` over a second connection if that fails. Variables, othe
 access other systems, and comments that the server executes are refused before the server sees the query.
 
 A varied copy is a separate database ``rlfactory_…``, since MySQL reads a temporary table only once in a query and never
-in a view. It is dropped when it is closed, or by the next process that makes one: its owner holds a lock of its name,
-which the server releases when the owner's session ends.
+in a view. It is dropped when it is closed, or when the next process connects: its owner holds a lock of its name, which
+the server releases when the owner's session ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import re
 import secrets
 import socket
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
 import pymysql  # type: ignore[import-untyped]
 from pymysql.constants import CR, ER, FIELD_TYPE  # type: ignore[import-untyped]
@@ -86,14 +85,13 @@ class MysqlDatabase(ServerDatabase):
 
     def _set_up(self) -> None:
         self._copy = f"rlfactory_{secrets.token_hex(8)}"  # the name of this database, if it is a copy
-        self._orphans_dropped = False
-        self._seconds = 0.0  # the session's limit now, which most queries keep
         ((modes, version),) = self._execute("SELECT @@sql_mode, version()")
         self._mariadb = "MariaDB" in version
         self._modes = ",".join(mode for mode in modes.split(",") if mode not in _OTHER_QUOTES)
         self._execute(f"SET SESSION sql_mode = '{self._modes}', lock_wait_timeout = {_LOCK_SECONDS}")
         self._execute(f"SET SESSION innodb_lock_wait_timeout = {_LOCK_SECONDS}")
         if self._original is None:
+            self._drop_orphans()
             self._execute("SET SESSION TRANSACTION READ ONLY")
 
     def _excess(self) -> str:
@@ -108,24 +106,22 @@ class MysqlDatabase(ServerDatabase):
         return f"it has {', '.join(sorted(powers))} on the whole server" if powers else ""
 
     def _build(self, original: MysqlDatabase, tables: Sequence[Table], data: TableRows) -> None:
-        if not original._orphans_dropped:  # each copy that lives costs a question to the server
-            self._drop_orphans()
-            original._orphans_dropped = True
         invisible = self._invisible()
         self._execute(f"SET SESSION sql_mode = '{_BUILD_MODE}'")
         ((charset, collation),) = self._execute("SELECT @@character_set_database, @@collation_database")
         self._execute("SELECT GET_LOCK(%s, 0)", self._copy)
         self._execute(f"CREATE DATABASE {self._copy} CHARACTER SET {charset} COLLATE {collation}")
         for table in tables:
-            self._execute(self._definition(table, invisible.get(table.name, ())))
-        self._execute(f"USE {self._copy}")
-        for table in tables:
+            name, columns = self._quoted(table.name), ", ".join(self._quoted(column.name) for column in table.columns)
+            parts = ", ".join([*self._keys(table), *invisible.get(table.name, ())])
+            source = f"SELECT {columns} FROM {self._quoted(self._database)}.{name} LIMIT 0"  # noqa: S608
+            self._execute(f"CREATE TABLE {self._copy}.{name} {f'({parts})' if parts else ''} {source}")
             if rows := data.get(table.name):
                 marks = ", ".join(["%s"] * len(table.columns))
-                names = ", ".join(self._quoted(column.name).replace("%", "%%") for column in table.columns)
-                place = self._quoted(table.name).replace("%", "%%")
+                insert = f"INSERT INTO {self._copy}.{name} ({columns})".replace("%", "%%")
                 with self._driver.cursor() as cursor:
-                    cursor.executemany(f"INSERT INTO {place} ({names}) VALUES ({marks})", rows)  # noqa: S608
+                    cursor.executemany(f"{insert} VALUES ({marks})", rows)
+        self._execute(f"USE {self._copy}")
         self._create_views(original._views())
         self._execute(f"SET SESSION sql_mode = '{self._modes}'")
 
@@ -135,13 +131,6 @@ class MysqlDatabase(ServerDatabase):
             if _COPY.fullmatch(name) and self._execute("SELECT GET_LOCK(%s, 0)", name) == [(1,)]:
                 self._execute(f"DROP DATABASE IF EXISTS {name}")
                 self._execute("SELECT RELEASE_LOCK(%s)", name)
-
-    def _definition(self, table: Table, invisible: Sequence[str]) -> str:
-        parts = [*self._keys(table), *invisible]
-        inside = f"({', '.join(parts)}) " if parts else ""
-        columns = ", ".join(self._quoted(column.name) for column in table.columns)
-        original, name = self._quoted(self._database), self._quoted(table.name)
-        return f"CREATE TABLE {self._copy}.{name} {inside}SELECT {columns} FROM {original}.{name} LIMIT 0"  # noqa: S608
 
     def _invisible(self) -> dict[str, list[str]]:
         """The definitions of the columns that ``SELECT *`` leaves out, by table; without NOT NULL, as MariaDB wants."""
@@ -157,12 +146,10 @@ class MysqlDatabase(ServerDatabase):
     def _views(self) -> list[tuple[str, str]]:
         """The name and definition of each view, without the database's name."""
         text_or_name = rf"('(?:[^'\\]|\\.|'')*')|{re.escape(self._quoted(self._database))}\."
-        known = {table.name for table in self.schema().tables if table.view}
         found = self._execute(
             "SELECT table_name, view_definition FROM information_schema.views WHERE table_schema = DATABASE()"
         )
-        shorten = partial(re.sub, text_or_name, lambda match: match[1] or "", flags=re.DOTALL)
-        return [(name, shorten(sql)) for name, sql in found if name in known]
+        return [(name, re.sub(text_or_name, lambda match: match[1] or "", sql, flags=re.DOTALL)) for name, sql in found]
 
     def _create_views(self, left: list[tuple[str, str]]) -> None:
         """Create each view after those that it reads."""
@@ -210,11 +197,8 @@ class MysqlDatabase(ServerDatabase):
         self._execute("START TRANSACTION READ ONLY")
 
     def _limit_time(self, seconds: float) -> None:
-        if seconds == self._seconds:
-            return
         limit = f"max_statement_time = {seconds}" if self._mariadb else f"max_execution_time = {int(seconds * 1000)}"
         self._execute(f"SET SESSION {limit}")
-        self._seconds = seconds
 
     @contextlib.contextmanager
     def _results(self, sql: str) -> Iterator[tuple[tuple[str, ...], Iterable[Row]]]:
@@ -255,14 +239,13 @@ class MysqlDatabase(ServerDatabase):
             return BackendError
         return Failure.REFUSED if code in _DENIED else Failure.ERROR
 
-    def _said(self, error: Exception) -> str:
+    def _message(self, error: Exception) -> str:
         """The server's message, without the account, its address and the name of a copy."""
-        said = str(error.args[-1]) if error.args else type(error).__name__
-        return _COPY.sub(self._database, re.sub(r" (to|for) user '[^']*'@'[^']*'", "", said))
+        text = str(error.args[-1]) if error.args else type(error).__name__
+        return _COPY.sub(self._database, re.sub(r" (to|for) user '[^']*'@'[^']*'", "", text))
 
 
 def open_database(ref: DatabaseRef, limits: QueryLimits) -> MysqlDatabase:
-    """A database on a server, given by ``mysql://account@host/name``."""
     numbers = {**pymysql.converters.conversions, FIELD_TYPE.BIT: lambda data: int.from_bytes(data, "big")}
     options = {"charset": "utf8mb4", "local_infile": False, "conv": numbers}
     return MysqlDatabase.open(ref, limits, "mysql+pymysql", options)

@@ -130,7 +130,12 @@ class PostgresDatabase(ServerDatabase):
 
     def _build(self, original: PostgresDatabase, tables: Sequence[Table], data: TableRows) -> None:
         path = ", ".join(["pg_temp", *map(self._quoted, self._path)])
-        self._execute("; ".join([f"SET search_path = {path}", "BEGIN READ WRITE", *map(self._definition, tables)]))
+        made = (
+            f"CREATE TEMPORARY TABLE {name} ({', '.join([f'LIKE {name}', *self._keys(table)])})"
+            for table in tables
+            for name in [self._quoted(table.name)]
+        )
+        self._execute("; ".join([f"SET search_path = {path}", "BEGIN READ WRITE", *made]))
         with self._driver.cursor() as cursor:
             for table in tables:
                 if rows := data.get(table.name):
@@ -142,20 +147,15 @@ class PostgresDatabase(ServerDatabase):
             self._execute(f"CREATE TEMPORARY VIEW {self._quoted(name)} AS {sql}")
         self._execute("COMMIT")
 
-    def _definition(self, table: Table) -> str:
-        name = self._quoted(table.name)
-        return f"CREATE TEMPORARY TABLE {name} ({', '.join([f'LIKE {name}', *self._keys(table)])})"
-
     def _views(self) -> Iterable[tuple[str, str]]:
         """The name and definition of each view, after the views that it reads."""
         known = {table.name for table in self.schema().tables if table.view}
-        definitions: dict[str, str] = {}
-        reads: dict[str, set[str]] = {}
-        for name, sql, read in self._execute(_VIEWS):
-            if name in known:
-                definitions[name] = sql
-                reads.setdefault(name, set()).update({read} & known)
-        return [(name, definitions[name]) for name in TopologicalSorter(reads).static_order()]
+        found = [row for row in self._execute(_VIEWS) if row[0] in known]
+        definitions = {name: sql for name, sql, _ in found}
+        order = TopologicalSorter[str]()
+        for name, _, read in found:
+            order.add(name, *({read} & known))
+        return [(name, definitions[name]) for name in order.static_order()]
 
     def _grant(self, error: Exception) -> str:
         if not isinstance(error, errors.InsufficientPrivilege):
@@ -204,7 +204,7 @@ class PostgresDatabase(ServerDatabase):
             line.shutdown(socket.SHUT_RDWR)
 
     def _kind(self, error: Exception) -> Failure | type[BackendError]:
-        if isinstance(error, _TOO_LARGE) or "memory" in self._said(error):
+        if isinstance(error, _TOO_LARGE) or "memory" in self._message(error):
             return Failure.MEMORY
         if self._driver.closed:
             return SessionLostError
@@ -213,7 +213,7 @@ class PostgresDatabase(ServerDatabase):
         refused = isinstance(error, errors.ReadOnlySqlTransaction | errors.InsufficientPrivilege)
         return Failure.REFUSED if refused else Failure.ERROR
 
-    def _said(self, error: Exception) -> str:
+    def _message(self, error: Exception) -> str:
         """PostgreSQL's message and hint, without the position in the text."""
         if not isinstance(error, psycopg.Error) or error.diag.message_primary is None:
             return (str(error).strip().splitlines() or [type(error).__name__])[0]
@@ -222,7 +222,6 @@ class PostgresDatabase(ServerDatabase):
 
 
 def open_database(ref: DatabaseRef, limits: QueryLimits) -> PostgresDatabase:
-    """A database on a server, given by ``postgresql://account@host/name``."""
     return PostgresDatabase.open(
         ref, limits, "postgresql+psycopg", {"client_encoding": "utf8"}, use_native_hstore=False
     )

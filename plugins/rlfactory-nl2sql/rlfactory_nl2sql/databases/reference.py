@@ -55,13 +55,23 @@ def parse_reference(text: str | Path) -> DatabaseRef:
     match = _SCHEME.match(given)
     if match is None:
         return _file(Path(given).expanduser())
-    scheme = match[1].lower().partition("+")[0]
+    shown, scheme = _without_password(given), match[1].lower().partition("+")[0]
     if scheme not in _SCHEMES:
         raise UsageError(
-            f"{_without_password(given)!r} starts with {match[1]!r}, which is no kind of database known here. "
+            f"{shown!r} starts with {match[1]!r}, which is no kind of database known here. "
             f"{nearest(scheme, _SCHEMES)} Expected {_FORMS}."
         )
-    return _server(given, _SCHEMES[scheme])
+    try:
+        urlsplit(given)
+    except ValueError as error:
+        raise UsageError(f"{shown!r} is no URL ({error}). Expected {_FORMS}.") from None
+    secrets = (match[2] or match[4] for match in _SECRETS.finditer(unquote(given)))
+    if any(secret and not _VARIABLE.fullmatch(secret) for secret in secrets):
+        raise UsageError(
+            f"The URL {shown!r} holds a password, which would end up in logs and on disk. Put the password into an "
+            "environment variable and write its name in the URL: postgresql://user:${PGPASSWORD}@host/name."
+        )
+    return DatabaseRef(_SCHEMES[scheme], given)
 
 
 def reference_in_data(name: str, allowed: Sequence[str] = ()) -> DatabaseRef:
@@ -104,9 +114,16 @@ def connection_url(ref: DatabaseRef) -> str:
     Raises:
         UsageError: a variable that the URL names is not set.
     """
-    place, mark, options = ref.location.partition("?")
-    login, at, host = place.rpartition("@")
-    return _filled(login, encode=True) + at + _filled(host, encode=False) + mark + _filled(options, encode=True)
+    host = re.search(r"@[^?]*", ref.location)
+
+    def value(match: re.Match[str]) -> str:
+        found = os.environ.get(match[1])
+        if found is None:
+            raise UsageError(f"The database's URL needs the environment variable {match[1]}, which is not set. Set it.")
+        in_host = host is not None and host.start() < match.start() < host.end()
+        return found if in_host else quote(found, safe="")
+
+    return _VARIABLE.sub(value, ref.location)
 
 
 def connect(ref: DatabaseRef, limits: QueryLimits) -> Connection:
@@ -147,30 +164,5 @@ def _file(path: Path) -> DatabaseRef:
     raise UsageError(f"{path} is no SQLite file: {found}. Expected {_FORMS}.")
 
 
-def _server(url: str, kind: Kind) -> DatabaseRef:
-    shown = _without_password(url)
-    try:
-        urlsplit(url)
-    except ValueError as error:
-        raise UsageError(f"{shown!r} is no URL ({error}). Expected {_FORMS}.") from None
-    secrets = (match[2] or match[4] for match in _SECRETS.finditer(unquote(url)))
-    if any(secret and not _VARIABLE.fullmatch(secret) for secret in secrets):
-        raise UsageError(
-            f"The URL {shown!r} holds a password, which would end up in logs and on disk. Put the password into an "
-            "environment variable and write its name in the URL: postgresql://user:${PGPASSWORD}@host/name."
-        )
-    return DatabaseRef(kind, url)
-
-
 def _without_password(url: str) -> str:
     return _SECRETS.sub(lambda match: f"{match[1] or match[3]}***", url)
-
-
-def _filled(text: str, *, encode: bool) -> str:
-    def value(match: re.Match[str]) -> str:
-        found = os.environ.get(match[1])
-        if found is None:
-            raise UsageError(f"The database's URL needs the environment variable {match[1]}, which is not set. Set it.")
-        return quote(found, safe="") if encode else found
-
-    return _VARIABLE.sub(value, text)

@@ -7,34 +7,35 @@ rolled back. Its result is streamed, and so ends at the limits.
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Self
 
 import sqlalchemy
 from sqlalchemy import exc, pool
-from sqlalchemy.engine.reflection import Inspector, ObjectKind
+from sqlalchemy.engine.reflection import ObjectKind
 from sqlalchemy.types import NullType, TypeEngine
 from sqlglot import ErrorLevel, exp, parse_one
 from sqlglot.errors import SqlglotError
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, Row, Rows, TableRows
-from rlfactory_nl2sql.databases.limiting import collect, failed, late, stopped_after
+from rlfactory_nl2sql.databases.limiting import collect, failed, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef, connection_url
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 
 _OUR_SECONDS = 30.0  # for our own queries, when tables are sampled
 _OUR_BYTES = 256 << 20
 _GRACE = 0.25  # seconds to wait for the server's own timeout before we stop a query
+_PATIENCE = 5.0  # seconds: a busy machine takes long to stop a query, and a connection that is aborted must be reopened
 _CONNECT_SECONDS = 10
 
 Results = AbstractContextManager[tuple[tuple[str, ...], Iterable[Row]]]
 """The names of a result's columns, and its rows as the server sends them."""
-_Found = Mapping[tuple[str | None, str], Any]
 
 
 class ServerDatabase(Connection):
@@ -57,24 +58,24 @@ class ServerDatabase(Connection):
         try:
             self._connection = engine.connect()
         except exc.DBAPIError as error:
-            said = str(error.orig).strip().splitlines() or [type(error.orig).__name__]
             raise BackendError(
-                f"The database {name} refuses the connection: {said[-1]}. Is the server running, and are "
-                "address, account and password right?"
+                f"The database {name} refuses the connection: {_first_line(error.orig)}. Is the server running, and "
+                "are address, account and password right?"
             ) from None
         self._driver: Any = self._connection.connection.driver_connection
-        try:
-            self._set_up()
-            excess = "" if original else self._excess()
-        except self._error as error:
-            self._connection.close()
-            raise BackendError(f"The database {name} cannot be used: {self._said(error)}") from None
-        if excess:
-            self._connection.close()
-            raise UsageError(
-                f"The account of {name} may do more than read: {excess}. A model's SQL would run with these rights. "
-                f"Make an account that only reads, and use that:\n{self._account.format(self._database)}"
-            )
+        with contextlib.ExitStack() as opened:
+            opened.callback(self._connection.close)
+            try:
+                self._set_up()
+                excess = "" if original else self._excess()
+            except self._error as error:
+                raise BackendError(f"The database {name} cannot be used: {self._message(error)}") from None
+            if excess:
+                raise UsageError(
+                    f"The account of {name} may do more than read: {excess}. A model's SQL would run with these "
+                    "rights. Make an account that only reads, and use that:\n" + self._account.format(self._database)
+                )
+            opened.pop_all()
         if original:
             self._schema = original.schema()
 
@@ -91,9 +92,9 @@ class ServerDatabase(Connection):
                 f"{ref.location!r} is no URL that names a database. "
                 "Expected such as postgresql://user:${PGPASSWORD}@host:5432/name."
             )
-        given = {"connect_timeout": _CONNECT_SECONDS, **options}
+        options = {"connect_timeout": _CONNECT_SECONDS, **options}
         engine = sqlalchemy.create_engine(
-            url, poolclass=pool.NullPool, isolation_level="AUTOCOMMIT", connect_args=given, **more
+            url, poolclass=pool.NullPool, isolation_level="AUTOCOMMIT", connect_args=options, **more
         )
         return cls(engine, ref.location, limits)
 
@@ -109,7 +110,7 @@ class ServerDatabase(Connection):
             made._build(self, [table for table in self.schema().tables if not table.view], data)
         except (self._error, BackendError, ValueError) as error:  # ValueError: text that has no encoding
             made.close()
-            raise BackendError(f"{name} cannot be made: {self._said(error)}.{self._grant(error)}") from error
+            raise BackendError(f"{name} cannot be made: {self._message(error)}.{self._grant(error)}") from error
         return made
 
     def close(self) -> None:
@@ -157,7 +158,7 @@ class ServerDatabase(Connection):
         """What an error means: a failure of the query, or the loss of the database."""
 
     @abstractmethod
-    def _said(self, error: Exception) -> str:
+    def _message(self, error: Exception) -> str:
         """The server's message, without secrets."""
 
     def _stream(self, sql: str, limits: QueryLimits) -> Rows:
@@ -168,7 +169,7 @@ class ServerDatabase(Connection):
         except self._error as error:
             raise self._lost(error) from error
         try:
-            with stopped_after(limits.seconds + _GRACE, self._stop, self._abort), self._results(sql) as (columns, rows):
+            with self._stopped_after(limits.seconds + _GRACE), self._results(sql) as (columns, rows):
                 return collect(columns, rows, limits, started)
         except (self._error, MemoryError, ValueError) as error:
             kind = Failure.MEMORY if isinstance(error, MemoryError) else self._kind(error)
@@ -176,11 +177,32 @@ class ServerDatabase(Connection):
                 raise late(limits.seconds) from None
             if not isinstance(kind, Failure):
                 raise self._lost(error, kind) from None
-            raise failed(kind, self._said(error)) from None
+            raise failed(kind, self._message(error)) from None
         finally:
             self.used = time.monotonic() - started
             with contextlib.suppress(self._error):
                 self._execute("ROLLBACK")
+
+    @contextlib.contextmanager
+    def _stopped_after(self, seconds: float) -> Iterator[None]:
+        """Stop the block's query in another thread after ``seconds``, and abort it if that does not help."""
+
+        def end() -> None:
+            self._stop()
+            if not watcher.finished.wait(_PATIENCE):
+                self._abort()
+
+        watcher = threading.Timer(seconds, end)
+        watcher.daemon = True
+        try:
+            watcher.start()
+        except RuntimeError as error:  # earlier queries left no memory for its stack
+            raise MemoryError(str(error)) from error
+        try:
+            yield
+        finally:
+            watcher.cancel()
+            watcher.join()  # so that a late stop cannot hit the next query
 
     def _own(self, sql: str, rows: int) -> Sequence[Row]:
         limits = QueryLimits(_OUR_SECONDS, max(rows, self._limits.rows), _OUR_BYTES, self._limits.memory_mb)
@@ -197,47 +219,64 @@ class ServerDatabase(Connection):
 
     def _lost(self, error: BaseException, kind: type[BackendError] = BackendError) -> BackendError:
         cause = error.orig if isinstance(error, exc.DBAPIError) else error
-        said = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-        return kind(f"The database {self._name} does not answer any more: {said}")
+        return kind(f"The database {self._name} does not answer any more: {_first_line(cause)}")
 
     def _read_schema(self) -> Schema:
         try:
-            return _inspected(self._connection, self._execute(self._relations), self.dialect)
+            return Schema(tuple(self._tables()))
         except (exc.SQLAlchemyError, self._error) as error:
             raise self._lost(error) from None
 
+    def _tables(self) -> Iterator[Table]:
+        """Tables and views of the default schema."""
+        listed = self._execute(self._relations)
+        names = {name for name, _ in listed}
+        inspector = sqlalchemy.inspect(self._connection)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", exc.SAWarning)  # types that SQLAlchemy does not know do not matter
+            columns = _by_name(inspector.get_multi_columns(kind=ObjectKind.ANY))
+        keys = _by_name(inspector.get_multi_pk_constraint())
+        foreign, indexes, checks = (
+            _by_name(found)
+            for found in (
+                inspector.get_multi_foreign_keys(),
+                inspector.get_multi_indexes(),
+                inspector.get_multi_check_constraints(),
+            )
+        )
+        for name, view in listed:
+            shown = tuple(
+                Column(column["name"], _type(column["type"], self._connection.dialect), bool(column["nullable"]))
+                for column in columns.get(name, ())
+            )
+            if view:
+                yield Table(name, shown, view=True)
+                continue
+            key = tuple((keys.get(name) or {}).get("constrained_columns") or ())
+            references = tuple(
+                ForeignKey(tuple(item["constrained_columns"]), item["referred_table"], tuple(item["referred_columns"]))
+                for item in foreign.get(name, ())
+                if item["referred_schema"] is None and item["referred_table"] in names
+            )
+            unique = (tuple(item["column_names"]) for item in indexes.get(name, ()) if _is_unique(item))
+            conditions = (condition(item["sqltext"], self.dialect) for item in checks.get(name, ()))
+            others = tuple(item for item in unique if item != key)
+            yield Table(name, shown, key, references, others, checks=tuple(filter(None, conditions)))
 
-def _inspected(connection: sqlalchemy.Connection, names: Sequence[Row], dialect: str) -> Schema:
-    """Tables and views of the default schema; ``names``: these, and whether each is a view."""
-    inspector = sqlalchemy.inspect(connection)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", exc.SAWarning)  # types that SQLAlchemy does not know do not matter
-        columns: _Found = inspector.get_multi_columns(kind=ObjectKind.ANY)
-    keys: _Found = inspector.get_multi_pk_constraint()
-    foreign: _Found = inspector.get_multi_foreign_keys()
-    unique = _unique(inspector)
-    checks: _Found = inspector.get_multi_check_constraints()
-    known = {name for name, _ in names}
-    tables = []
-    for name, view in names:
-        place = (None, name)
-        found = tuple(
-            Column(column["name"], _type(column["type"], connection.dialect), bool(column["nullable"]))
-            for column in columns.get(place, ())
-        )
-        if view:
-            tables.append(Table(name, found, view=True))
-            continue
-        key = tuple((keys.get(place) or {}).get("constrained_columns") or ())
-        references = tuple(
-            ForeignKey(tuple(item["constrained_columns"]), item["referred_table"], tuple(item["referred_columns"]))
-            for item in foreign.get(place, ())
-            if item["referred_schema"] is None and item["referred_table"] in known
-        )
-        conditions = (condition(item["sqltext"], dialect) for item in checks.get(place, ()))
-        others = tuple(item for item in unique.get(name, ()) if item != key)
-        tables.append(Table(name, found, key, references, others, checks=tuple(filter(None, conditions))))
-    return Schema(tuple(tables))
+
+def _first_line(error: BaseException | None) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def _by_name(found: Mapping[tuple[str | None, str], Any]) -> dict[str, Any]:
+    """What an inspector found, by the names of tables."""
+    return {name: value for (_, name), value in found.items()}
+
+
+def _is_unique(index: Mapping[str, Any]) -> bool:
+    """Whether it is UNIQUE, over whole columns and all rows."""
+    partial = any(option.endswith(("_where", "_length")) for option in index.get("dialect_options", {}))
+    return index["unique"] and None not in index["column_names"] and not index.get("expressions") and not partial
 
 
 def condition(sql: str, dialect: str) -> str:
@@ -266,15 +305,3 @@ def _type(kind: TypeEngine[Any], dialect: sqlalchemy.Dialect) -> str:
         return kind.compile(dialect).partition(" COLLATE ")[0].partition(" CHARACTER SET ")[0]
     except exc.CompileError:
         return type(kind).__name__.upper()
-
-
-def _unique(inspector: Inspector) -> dict[str, list[tuple[str, ...]]]:
-    """By table: UNIQUE constraints and unique indexes over whole columns and all rows."""
-    found: dict[str, list[tuple[str, ...]]] = {}
-    for (_, table), indexes in inspector.get_multi_indexes().items():
-        for index in indexes:
-            names = index["column_names"]
-            partial = any(option.endswith(("_where", "_length")) for option in index.get("dialect_options", {}))
-            if index["unique"] and None not in names and not index.get("expressions") and not partial:
-                found.setdefault(table, []).append(tuple(str(name) for name in names))
-    return found

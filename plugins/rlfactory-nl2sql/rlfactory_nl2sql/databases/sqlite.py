@@ -132,11 +132,9 @@ class SqliteDatabase(Connection):
         return QueryError(Failure.ERROR, shown + self._hint(said))
 
     def _answers(self) -> bool:
-        try:
-            self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        except sqlite3.Error:
-            return False
-        return True
+        with contextlib.suppress(sqlite3.Error):
+            return bool(self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone())
+        return False
 
     def _hint(self, said: str) -> str:
         match = _UNKNOWN.fullmatch(said)

@@ -23,6 +23,7 @@ _GENERATED = (2, 3)  # table_xinfo's "hidden" for VIRTUAL and STORED
 _TOKENS = re.compile(
     r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|\[[^]]*\]|--[^\n]*|/\*.*?(?:\*/|$)|\w+|[^\w\s]""", re.DOTALL
 )
+_MUST_WRITE = "attempt to write a readonly database"  # SQLite's message if it would have to replay a journal
 _HIDDEN = 1  # of a virtual table, such as the column for a full-text query
 
 
@@ -42,27 +43,23 @@ def open_file(path: Path) -> sqlite3.Connection:
         raise BackendError(f"The database {path} cannot be read ({error.strerror}).") from error
     log, index = (Path(f"{path}{ending}") for ending in ("-wal", "-shm"))
     written = log.exists() and log.stat().st_size > 0
-    if wal and written and not index.exists():
-        raise _unfinished(path)
     mode = "mode=ro&immutable=1" if wal and not written else "mode=ro"
     try:
+        if wal and written and not index.exists():
+            raise sqlite3.OperationalError(_MUST_WRITE)
         return _connected(f"file:{quote(os.fsencode(path))}?{mode}")
     except sqlite3.OperationalError as error:
-        if str(error) == "attempt to write a readonly database":  # SQLite would have to replay a journal
-            raise _unfinished(path) from error
-        raise
+        if str(error) != _MUST_WRITE:
+            raise
+        raise BackendError(
+            f"A program that wrote to the database {path} was ended in the middle of that, and what holds cannot be "
+            f"known without writing. Let SQLite mend it: sqlite3 '{path}' 'PRAGMA schema_version'"
+        ) from error
 
 
 def lossless(data: bytes) -> str:
     """Bytes that are not UTF-8 stay distinct, as lone surrogates."""
     return data.decode("utf-8", "surrogateescape")
-
-
-def _unfinished(path: Path) -> BackendError:
-    return BackendError(
-        f"A program that wrote to the database {path} was ended in the middle of that, and what holds cannot be known "
-        f"without writing. Let SQLite mend it: sqlite3 '{path}' 'PRAGMA schema_version'"
-    )
 
 
 def _connected(location: str) -> sqlite3.Connection:
@@ -170,40 +167,38 @@ def empty_copy(source: sqlite3.Connection) -> sqlite3.Connection:
         "ORDER BY CASE type WHEN 'table' THEN 0 WHEN 'index' THEN 1 ELSE 2 END, rowid"
     ).fetchall()
     shadows = _shadow_tables(source)
-    copy = _connected(":memory:")
-    try:
+    with _in_memory() as copy:
         for name, virtual, sql in made:
             if name in shadows:
                 continue  # created by its virtual table
             with contextlib.suppress(*((sqlite3.OperationalError,) if virtual else ())):  # its module may be missing
                 copy.execute(sql)
-    except BaseException:
-        copy.close()
-        raise
-    return copy
+        return copy
 
 
 def filled_copy(empty: sqlite3.Connection, tables: Iterable[tuple[Table, Sequence[Row]]]) -> sqlite3.Connection:
     """A copy of ``empty`` with these rows, without those that violate a constraint."""
-    copy = _connected(":memory:")
-    try:
+    with _in_memory() as copy:
         empty.backup(copy)
         copy.execute("PRAGMA ignore_check_constraints = ON")
         copy.execute("BEGIN")
         for table, rows in tables:
             if rows and not table.view:
-                _insert(copy, table, rows)
+                places = [place for place, column in enumerate(table.columns) if not column.generated]
+                names = ", ".join(quoted(table.columns[place].name) for place in places)
+                marks = ", ".join("?" * len(places))
+                sql = f"INSERT OR IGNORE INTO {quoted(table.name)} ({names}) VALUES ({marks})"  # noqa: S608
+                copy.executemany(sql, ([row[place] for place in places] for row in rows))
         copy.execute("COMMIT")
+        return copy
+
+
+@contextlib.contextmanager
+def _in_memory() -> Iterator[sqlite3.Connection]:
+    """A new database, closed if the block fails."""
+    made = _connected(":memory:")
+    try:
+        yield made
     except BaseException:
-        copy.close()
+        made.close()
         raise
-    return copy
-
-
-def _insert(copy: sqlite3.Connection, table: Table, rows: Sequence[Row]) -> None:
-    places = [place for place, column in enumerate(table.columns) if not column.generated]
-    if len(places) < len(table.columns):
-        rows = [tuple(row[place] for place in places) for row in rows]
-    names = ", ".join(quoted(table.columns[place].name) for place in places)
-    marks = ", ".join("?" * len(places))
-    copy.executemany(f"INSERT OR IGNORE INTO {quoted(table.name)} ({names}) VALUES ({marks})", rows)  # noqa: S608

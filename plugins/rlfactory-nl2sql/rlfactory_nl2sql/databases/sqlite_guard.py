@@ -8,9 +8,9 @@ can end a row made of hundreds of such calls.
 from __future__ import annotations
 
 import contextlib
+import math
 import sqlite3
 from collections.abc import Callable
-from functools import partial
 
 from rlfactory_nl2sql.connection import quoted
 
@@ -23,13 +23,13 @@ def replace_trim(connection: sqlite3.Connection) -> None:
     SQLite's own take minutes for two texts of half a megabyte, within one call, which no deadline can end.
     """
     for name, strip in (("trim", str.strip), ("ltrim", str.lstrip), ("rtrim", str.rstrip)):
-        connection.create_function(name, 2, partial(_trim, strip), deterministic=True)  # so that indexes may use it
 
+        def trimmed(value: Value, characters: Value, strip: Callable[[str, str], str] = strip) -> str | None:
+            if value is None or characters is None:
+                return None
+            return strip(_text(value), "".join(set(_text(characters))))
 
-def _trim(strip: Callable[[str, str], str], value: Value, characters: Value) -> str | None:
-    if value is None or characters is None:
-        return None
-    return strip(_text(value), "".join(set(_text(characters))))
+        connection.create_function(name, 2, trimmed, deterministic=True)  # so that indexes may use it
 
 
 def _text(value: str | bytes | float) -> str:
@@ -38,7 +38,7 @@ def _text(value: str | bytes | float) -> str:
         return value.decode("utf-8", "replace")
     if not isinstance(value, float):
         return str(value)
-    if value in (float("inf"), float("-inf")):
+    if math.isinf(value):
         return "Inf" if value > 0 else "-Inf"
     digits, exponent, power = format(value, ".15g").partition("e")
     return (digits if "." in digits else f"{digits}.0") + exponent + power
@@ -103,7 +103,11 @@ class Guard:
 
 def lock(connection: sqlite3.Connection) -> Guard:
     """Allow only reading from now on, with limits. No statement can undo it."""
-    _connect_virtual_tables(connection)
+    # The first use of a virtual table needs the right to change the schema, which the lock removes.
+    stored = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage = 0").fetchall()
+    for name in (*_MADE_UP, *(name for (name,) in stored)):
+        with contextlib.suppress(sqlite3.OperationalError):  # this SQLite lacks the module; a query will report it
+            connection.execute(f"PRAGMA table_info({quoted(name)})")
     replace_trim(connection)
     connection.execute("PRAGMA query_only = ON")
     for limit, most in (
@@ -121,11 +125,3 @@ def lock(connection: sqlite3.Connection) -> Guard:
     guard = Guard()
     connection.set_authorizer(guard)
     return guard
-
-
-def _connect_virtual_tables(connection: sqlite3.Connection) -> None:
-    """Use all virtual tables once: their first use needs the right to change the schema, which the lock removes."""
-    stored = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage = 0").fetchall()
-    for name in (*_MADE_UP, *(name for (name,) in stored)):
-        with contextlib.suppress(sqlite3.OperationalError):  # this SQLite lacks the module; a query will report it
-            connection.execute(f"PRAGMA table_info({quoted(name)})")

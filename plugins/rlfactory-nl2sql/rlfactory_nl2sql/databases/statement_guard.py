@@ -21,10 +21,7 @@ _TEXTS = {
 
 
 class Forbidden:
-    """Functions refused in calls, and relations refused anywhere: names in lower case, with spaces between them.
-
-    One that ends with ``*`` stands for all that begin like this.
-    """
+    """Functions refused in calls, and relations refused anywhere: patterns in lower case, with spaces between them."""
 
     def __init__(self, functions: str = "", relations: str = "") -> None:
         self.function, self.relation = (
