@@ -46,11 +46,10 @@ async def timed(steps: list[Callable[[], Awaitable[object]]]) -> tuple[float, fl
 
 async def ours(url: str) -> tuple[float, float]:
     servers = Servers([url], most=SESSIONS, waiting=Waiting())
-    leases = await asyncio.gather(*(servers.lease({"seed": seed}) for seed in range(1, SESSIONS + 1)))
-    try:
-        return await timed([lambda session=each.session: session.step(ACTION) for each in leases])
-    finally:
-        await asyncio.gather(*(each.close() for each in leases))
+    async with AsyncExitStack() as leased:
+        leases = (servers.lease({"seed": seed}) for seed in range(1, SESSIONS + 1))
+        begun = [await leased.enter_async_context(lease) for lease in leases]
+        return await timed([lambda session=session: session.step(ACTION) for session, _ in begun])
 
 
 async def openenvs(url: str) -> tuple[float, float]:

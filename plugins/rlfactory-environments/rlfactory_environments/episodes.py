@@ -1,4 +1,4 @@
-"""What all kinds of environments share: samples made of seeds, the text of an action, and the text of an observation.
+"""What all kinds of environments share: a user's solver, samples made of seeds, the text of an action or observation.
 
 An environment's prompt is known only after its reset, so a sample's own prompt merely names it, and the episode begins
 with what the environment says (`EnvStart.messages`). Rewards are given with each step (`EnvStep.reward`), so a task of
@@ -7,14 +7,84 @@ these kinds has ``rewards = ENV_REWARDS``, which shows their sum as a metric; a 
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Collection, Iterator, Mapping
+import runpy
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+from rlfactory_core import Section, Task
+from rlfactory_core.errors import ConfigError
 from rlfactory_core.types import FaultKind, Message, Sample, ToolCall, ToolResult
 
 ENV_REWARDS: Mapping[str, float] = {"env_reward": 0.0}  # steps' rewards count without a scorer; this one shows them
 EVAL_SEEDS = 2**30  # the first seed of evaluation; training begins at 1, because some environments take 0 for no seed
+
+
+class SolverOptions(Section):
+    """Options of tasks whose environment does not say its solution and its rewards."""
+
+    solver: str = ""
+    """A function that knows the solution, as MODULE:NAME or FILE.py:NAME; see docs/environments.md."""
+    reward_low: float | None = None
+    """The lowest reward of an episode, for `plugins check` and `plugins redteam`."""
+    reward_high: float | None = None
+    """The highest one, for `plugins check` and `plugins redteam`."""
+
+
+Solver = Callable[[Sample, Sequence[Message]], Message]
+"""The next message of a solution, as `Task.solve`."""
+
+
+class SolverTask(Task):
+    """A task with `SolverOptions`."""
+
+    Config: type[Section] = SolverOptions
+
+    def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
+        super().__init__(config, seed)
+        self.has_solution = bool(self.config.solver)
+
+    @cached_property
+    def solver(self) -> Solver | None:
+        """
+        Raises:
+            ConfigError: there is no such function.
+        """
+        return _load_solver(self.config.solver) if self.config.solver else None
+
+    def bound(self, low: float, high: float) -> None:
+        """Set ``reward_bounds``: the user's, else these."""
+        config = self.config
+        self.reward_bounds = (
+            low if config.reward_low is None else config.reward_low,
+            high if config.reward_high is None else config.reward_high,
+        )
+
+
+def _load_solver(name: str) -> Solver:
+    """The function ``MODULE:NAME`` or ``FILE.py:NAME``; a text that it returns becomes an assistant message."""
+    place, _, attribute = name.rpartition(":")
+    try:
+        if place.endswith(".py"):
+            function = runpy.run_path(str(Path(place).expanduser()))[attribute]
+        else:
+            function = getattr(importlib.import_module(place), attribute)
+    except (ImportError, AttributeError, LookupError, OSError, ValueError) as error:
+        raise ConfigError(
+            f"task.solver: got {name!r}, which cannot be loaded ({error}); expected MODULE:NAME or FILE.py:NAME of a "
+            "function (sample, messages) that returns the next message."
+        ) from error
+    if not callable(function):
+        raise ConfigError(f"task.solver: {name!r} is {function!r:.80}; expected a function (sample, messages).")
+
+    def solve(sample: Sample, messages: Sequence[Message]) -> Message:
+        reply = function(sample, messages)
+        return Message("assistant", reply) if isinstance(reply, str) else reply
+
+    return solve
 
 
 def seed_samples(split: str, count: int, name: str) -> Iterator[Sample]:

@@ -42,21 +42,3 @@ class Game(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class GameMaker(Protocol):
-    """Makes games of one kind."""
-
-    def check(self) -> None:
-        """
-        Raises:
-            UsageError: there is no such game here, or it cannot be played in text; the message says why.
-        """
-        ...
-
-    def make(self) -> Game: ...
-
-    @property
-    def reward_bounds(self) -> tuple[float, float]:
-        """Of an episode's reward; infinite where they are not known."""
-        ...

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlfactory_core.errors import MissingExtraError, RlfactoryError, UsageError
-from rlfactory_environments.gymnasium.game import Game, Seen
+from rlfactory_environments.gymnasium.game import Seen
 from rlfactory_environments.gymnasium.spaces import actions_of, observation_problem, written
 
 _MARKED = re.compile(r"\x1b\[[0-9;]*m(.*?)\x1b\[0m", re.DOTALL)
@@ -68,15 +68,15 @@ class GymGames:
                 "This needs Gymnasium: python -m pip install 'rlfactory-environments[gymnasium]'"
             ) from error
         self._id, self._arguments, self._names, self._rules = id, dict(arguments), tuple(names), rules
-        self._bounds = (-math.inf, math.inf)
-
-    @property
-    def reward_bounds(self) -> tuple[float, float]:
-        return self._bounds
+        self.reward_bounds = (-math.inf, math.inf)  # of an episode; infinite where they are not known
 
     def check(self) -> None:
+        """
+        Raises:
+            UsageError: there is no such environment here, or it cannot be played in text.
+        """
         try:
-            game = self._game()
+            game = self.make()
         except RlfactoryError as error:
             raise UsageError(f"Gymnasium's environment '{self._id}' cannot be played in text. {error}") from error
         except Exception as error:  # the boundary to Gymnasium and to whoever wrote the environment
@@ -84,15 +84,10 @@ class GymGames:
                 f"Gymnasium cannot make '{self._id}' with {self._arguments or 'no arguments'}: {error}. "
                 "Environments of other packages are named MODULE:ID, such as minigrid:MiniGrid-Empty-5x5-v0."
             ) from error
-        try:
-            self._bounds = BOUNDS.get(game.kind, self._bounds)
-        finally:
-            game.close()
+        self.reward_bounds = BOUNDS.get(game.kind, self.reward_bounds)
+        game.close()
 
-    def make(self) -> Game:
-        return self._game()
-
-    def _game(self) -> GymGame:
+    def make(self) -> GymGame:
         arguments = dict(self._arguments)
         with warnings.catch_warnings():  # of old versions and of headless drawing, of which a user can do nothing
             warnings.simplefilter("ignore")

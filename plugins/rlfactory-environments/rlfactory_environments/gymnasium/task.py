@@ -9,23 +9,21 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from rlfactory_core import Message, Sample, Section, Task, ToolContext
+from rlfactory_core import Message, Sample, ToolContext
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.settings import Natural, Positive
 from rlfactory_core.utils.threads import BlockingPool
-from rlfactory_environments.episodes import ENV_REWARDS, seed_samples
+from rlfactory_environments.episodes import ENV_REWARDS, SolverOptions, SolverTask, seed_samples
 from rlfactory_environments.gymnasium.env import GameEnv
-from rlfactory_environments.gymnasium.game import Game, GameMaker
 from rlfactory_environments.gymnasium.gym_game import GymGames
 from rlfactory_environments.gymnasium.textarena_game import PREFIX, TextArenaGames
-from rlfactory_environments.solver import Solver, load_solver
 
 
-class GymnasiumTask(Task):
+class GymnasiumTask(SolverTask):
     """Plays one environment; each episode has an instance of its own, and samples differ by their seeds."""
 
-    class Config(Section):
+    class Config(SolverOptions):
         """Which environment is played, and how."""
 
         environment: str = ""
@@ -49,12 +47,6 @@ class GymnasiumTask(Task):
         illegal_reward: float = 0.0
         """Of each illegal action. Where every step costs something it has to be lower than what a game can cost, else
         a model learns to end the game by saying nothing."""
-        solver: str = ""
-        """A function that knows how to win, as MODULE:NAME or FILE.py:NAME; see docs/environments.md."""
-        reward_low: float | None = None
-        """The least reward of an episode, for `plugins check` and `plugins redteam`."""
-        reward_high: float | None = None
-        """The largest one, for `plugins check` and `plugins redteam`."""
 
     config: Config
     rewards = ENV_REWARDS
@@ -62,12 +54,11 @@ class GymnasiumTask(Task):
 
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
         super().__init__(config, seed)
-        self.has_solution = bool(self.config.solver)
         self._pool = BlockingPool("environment")
         self._checked = False
 
     @cached_property
-    def games(self) -> GameMaker:
+    def games(self) -> GymGames | TextArenaGames:
         """
         Raises:
             ConfigError: no environment is named.
@@ -83,14 +74,6 @@ class GymnasiumTask(Task):
         names = [name.strip() for name in config.action_names.split(",") if name.strip()]
         return GymGames(config.environment, config.arguments, names, config.rules)
 
-    @cached_property
-    def solver(self) -> Solver | None:
-        """
-        Raises:
-            ConfigError: there is no such function.
-        """
-        return load_solver(self.config.solver) if self.config.solver else None
-
     def samples(self, split: str) -> Iterable[Sample]:
         count = self.config.eval_seeds if split == "eval" else self.config.train_seeds
         return seed_samples(split, count, self.config.environment)
@@ -99,12 +82,7 @@ class GymnasiumTask(Task):
         if not self._checked:
             self.games.check()
             self._checked = True
-        low, high = self.games.reward_bounds
-        own = self.config
-        self.reward_bounds = (
-            low if own.reward_low is None else own.reward_low,
-            high if own.reward_high is None else own.reward_high,
-        )
+        self.bound(*self.games.reward_bounds)
 
     async def close(self) -> None:
         self._pool.close()
@@ -131,7 +109,7 @@ class GymnasiumTask(Task):
 
     @cached_property
     def _known_actions(self) -> Sequence[str]:
-        game: Game = self.games.make()
+        game = self.games.make()
         try:
             game.reset(1)
             return game.actions()

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from rlfactory_core.errors import MissingExtraError, UsageError, nearest
-from rlfactory_environments.gymnasium.game import Game, Seen
+from rlfactory_environments.gymnasium.game import Seen
 from rlfactory_environments.gymnasium.generator import SharedGenerator
 
 Value = TypeVar("Value")
@@ -38,7 +38,7 @@ class TextArenaGames:
         MissingExtraError: TextArena is not installed.
     """
 
-    reward_bounds = (-1.0, 1.0)  # an illegal move may end a game with -1
+    reward_bounds = (-1.0, 1.0)  # of an episode; an illegal move may end a game with -1
 
     def __init__(self, id: str, arguments: Mapping[str, Any], rules: str, patience_s: float = 15.0) -> None:  # noqa: A002
         try:
@@ -50,6 +50,10 @@ class TextArenaGames:
         self._id, self._arguments, self._rules, self._patience_s = id, dict(arguments), rules, patience_s
 
     def check(self) -> None:
+        """
+        Raises:
+            UsageError: there is no such game here, or it cannot be played.
+        """
         known = importlib.import_module("textarena.envs.registration").ENV_REGISTRY
         if self._id not in known:
             raise UsageError(f"TextArena has no game '{self._id}'. {nearest(self._id, known)}")
@@ -75,7 +79,7 @@ class TextArenaGames:
             if game is not None:
                 game.close()
 
-    def make(self) -> Game:
+    def make(self) -> TextArenaGame:
         return TextArenaGame(self._arena.make(self._id, **self._arguments), self._rules, self._patience_s)
 
 

@@ -38,14 +38,12 @@ async def describe(url: str, *, deadline_s: float, headers: Mapping[str, str] | 
         metadata = await _json(client, "GET", f"{base}/metadata", optional=True)
         request = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
         listed = await _json(client, "POST", f"{base}/mcp", optional=True, body=request)
-        result = listed.get("result")
-        tools = result.get("tools") if isinstance(result, Mapping) else None
     name, text = str(metadata.get("name") or url), str(metadata.get("description") or "").strip()
     return ServerDescription(
         name=name,
         text="" if text == f"{name} environment" else text,  # what a server says if its author has written nothing
         action=action,
-        tools=read_tools(tools if isinstance(tools, list) else ()),
+        tools=read_tools(listed.get("result")),
     )
 
 

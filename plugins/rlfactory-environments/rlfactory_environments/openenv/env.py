@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +14,9 @@ from rlfactory_core.protocols import EnvStart, EnvStep
 from rlfactory_core.types import FaultKind, Message, StopReason, ToolCall, ToolResult, ToolSpec
 from rlfactory_environments.episodes import action_text, observation_text, refused_call, result_message
 from rlfactory_environments.openenv.actions import ActionForm
-from rlfactory_environments.openenv.messages import Observed, Refusal
 from rlfactory_environments.openenv.results import ToolAnswer, read_mcp_result, read_tool_observation
-from rlfactory_environments.openenv.servers import Lease, Servers
+from rlfactory_environments.openenv.servers import Servers
+from rlfactory_environments.openenv.session import Observed, Refusal, Session
 
 _HIDDEN = ("metadata",)  # of an observation: notes for people, which may hold the answer
 _MOST_CHARS = 2_000  # of an error message
@@ -44,7 +45,8 @@ class OpenEnvEnv:
 
     def __init__(self, servers: Servers, form: EpisodeForm, parameters: Mapping[str, Any]) -> None:
         self._servers, self._form, self._parameters = servers, form, parameters
-        self._lease: Lease | None = None
+        self._open = AsyncExitStack()
+        self._session: Session
         self._tools: tuple[ToolSpec, ...] = ()
         self._taken = 0  # steps
 
@@ -53,12 +55,12 @@ class OpenEnvEnv:
         Raises:
             BackendError: no server could be had, or the environment cannot begin.
         """
-        self._lease = await self._servers.lease(self._parameters)
-        begun, form = self._lease.begun, self._form
+        form = self._form
+        self._session, begun = await self._open.enter_async_context(self._servers.lease(self._parameters))
         if begun.done:
-            raise BackendError(f"{self._lease.session.url}: the environment's episode is over after its reset.")
+            raise BackendError(f"{self._session.url}: the environment's episode is over after its reset.")
         if form.has_tools:
-            self._tools = await self._lease.session.tools()
+            self._tools = await self._session.tools()
         parts = (form.introduction, form.actions.help, self._shown(begun.observation))
         prompt = Message("user", "\n\n".join(part for part in parts if part))
         system = (Message("system", form.system),) if form.system else ()
@@ -75,16 +77,15 @@ class OpenEnvEnv:
             return EnvStep(stop=StopReason.NO_TOOL_CALL)
         taken = await self._session.step(self._form.actions.text_action(action_text(message)))
         if isinstance(taken, Refusal):
-            failed = ToolResult("", "action", _error_text(taken), _kind(taken))
+            refused = _refused(taken)
+            failed = ToolResult("", "action", refused.text, refused.fault)
             return EnvStep((Message("user", failed.content),), results=(failed,))
         shown = Message("user", self._shown(taken.observation))
         return EnvStep((shown,), StopReason.ENV_DONE if self._ends(taken) else None, taken.reward)
 
     async def close(self) -> None:
         """End the session. A broken connection raises nothing."""
-        lease, self._lease = self._lease, None
-        if lease is not None:
-            await lease.close()
+        await self._open.aclose()
 
     async def _calls(self, calls: Sequence[ToolCall]) -> EnvStep:
         """Make the calls of a turn one after the other, until the episode ends."""
@@ -127,24 +128,10 @@ class OpenEnvEnv:
         self._taken += 1
         return taken.done or self._taken == self._form.max_steps
 
-    @property
-    def _session(self) -> Any:
-        assert self._lease is not None, "step before start"
-        return self._lease.session
-
     def _shown(self, observation: Mapping[str, Any]) -> str:
-        shown: Collection[str] = self._form.fields
-        kept = {key: value for key, value in observation.items() if key in shown or key not in _HIDDEN}
-        return observation_text(kept, shown)
-
-
-def _kind(refusal: Refusal) -> FaultKind:
-    return FaultKind.POLICY if refusal.invalid else FaultKind.TOOL
-
-
-def _error_text(refusal: Refusal) -> str:
-    return f"Error: {refusal.text[:_MOST_CHARS]}"
+        kept = {key: value for key, value in observation.items() if key in self._form.fields or key not in _HIDDEN}
+        return observation_text(kept, self._form.fields)
 
 
 def _refused(refusal: Refusal) -> ToolAnswer:
-    return ToolAnswer(_error_text(refusal), _kind(refusal))
+    return ToolAnswer(f"Error: {refusal.text[:_MOST_CHARS]}", FaultKind.POLICY if refusal.invalid else FaultKind.TOOL)

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.errors import BackendError
 from rlfactory_core.utils.backoff import backoff_s
-from rlfactory_environments.openenv.messages import Observed, ServerFullError, UnreadyServerError
-from rlfactory_environments.openenv.session import Session, open_session
+from rlfactory_environments.openenv.session import (
+    Observed,
+    ServerFullError,
+    Session,
+    UnreadyServerError,
+    open_session,
+)
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
@@ -41,21 +47,6 @@ class _Server:
     warned: bool = False
 
 
-class Lease:
-    """A session whose episode has begun; `close` it once."""
-
-    def __init__(self, session: Session, begun: Observed, servers: Servers, server: _Server) -> None:
-        self.session, self.begun = session, begun
-        self._servers, self._server = servers, server
-
-    async def close(self) -> None:
-        """End the session and make room for the next one."""
-        try:
-            await self.session.close()
-        finally:
-            await self._servers.give_back(self._server, opened=True)
-
-
 class Servers:
     """A pool of servers with the same environment.
 
@@ -73,8 +64,9 @@ class Servers:
         self._changed = asyncio.Condition()
         self._progressed = 0.0  # when an episode of this process began or ended last
 
-    async def lease(self, parameters: Mapping[str, Any]) -> Lease:
-        """A session on the server with the fewest sessions, in which an episode has begun.
+    @asynccontextmanager
+    async def lease(self, parameters: Mapping[str, Any]) -> AsyncIterator[tuple[Session, Observed]]:
+        """A session on the server with the fewest sessions, and the beginning of its episode.
 
         Args:
             parameters: of the reset.
@@ -83,38 +75,36 @@ class Servers:
             BackendError: no server could be had in time, or the environment cannot begin.
         """
         started, error = asyncio.get_running_loop().time(), BackendError("no server is free")
-        while True:
-            server = await self._take(started, error)
-            try:
-                return await self._begin(server, parameters)
-            except UnreadyServerError as failed:
-                error = failed
-                self._rest(server, failed)
-                await self.give_back(server)
-            except BaseException:
-                await asyncio.shield(self.give_back(server))
-                raise
+        async with AsyncExitStack() as leased:
+            while True:
+                server = await self._take(started, error)
+                leased.push_async_callback(self._give_back, server)
+                try:
+                    session = await open_session(
+                        server.url,
+                        deadline_s=self._waiting.request_s,
+                        connect_s=self._waiting.connect_s,
+                        headers=self._headers,
+                    )
+                    leased.push_async_callback(session.close)
+                    begun = await session.reset(parameters)
+                    break
+                except UnreadyServerError as failed:
+                    error = failed
+                    self._rest(server, failed)
+                    await leased.aclose()
+            server.failures, server.opened = 0, server.opened + 1
+            leased.callback(self._ended, server)
+            self._progressed = asyncio.get_running_loop().time()
+            yield session, begun
 
-    async def _begin(self, server: _Server, parameters: Mapping[str, Any]) -> Lease:
-        waiting = self._waiting
-        session = await open_session(
-            server.url, deadline_s=waiting.request_s, connect_s=waiting.connect_s, headers=self._headers
-        )
-        try:
-            begun = await session.reset(parameters)
-        except BaseException:
-            await asyncio.shield(session.close())
-            raise
-        server.failures, server.opened = 0, server.opened + 1
+    def _ended(self, server: _Server) -> None:
+        server.opened -= 1
         self._progressed = asyncio.get_running_loop().time()
-        return Lease(session, begun, self, server)
 
-    async def give_back(self, server: _Server, *, opened: bool = False) -> None:
+    async def _give_back(self, server: _Server) -> None:
         """Make room on a server."""
         server.held -= 1
-        if opened:
-            server.opened -= 1
-            self._progressed = asyncio.get_running_loop().time()
         async with self._changed:
             self._changed.notify_all()
 

@@ -5,22 +5,20 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from rlfactory_core import Message, Sample, Section, Task, ToolContext
+from rlfactory_core import Message, Sample, ToolContext
 from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import Env, ToolManager
 from rlfactory_core.tiny import call
 from rlfactory_core.types import ToolSpec
-from rlfactory_environments.episodes import ENV_REWARDS, seed_samples
+from rlfactory_environments.episodes import ENV_REWARDS, SolverOptions, SolverTask, seed_samples
 from rlfactory_environments.openenv.actions import example, read_form
 from rlfactory_environments.openenv.description import ServerDescription, describe
 from rlfactory_environments.openenv.env import EpisodeForm, OpenEnvEnv
 from rlfactory_environments.openenv.servers import Servers, Waiting
-from rlfactory_environments.solver import Solver, load_solver
 
 Seconds = Annotated[float, Field(gt=0.0)]
 Count = Annotated[int, Field(gt=0)]
@@ -34,10 +32,10 @@ def _as_tuple(value: Any) -> Any:
 Texts = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
 
 
-class OpenEnvTask(Task):
+class OpenEnvTask(SolverTask):
     """Any OpenEnv server. Its environment gives the prompt, the tools and the rewards."""
 
-    class Config(Section):
+    class Config(SolverOptions):
         """Options: ``--url``, ``--samples`` and so on, or ``task.NAME=VALUE``."""
 
         url: Texts = ()
@@ -60,12 +58,10 @@ class OpenEnvTask(Task):
         """Further parameters of each reset, such as a difficulty."""
         max_steps: Count | None = None
         """So many steps end an episode, for an environment that has no end of its own."""
-        solver: str = ""
-        """A function that knows the solution, as MODULE:NAME or FILE.py:NAME; see docs/environments.md."""
-        reward_low: float = 0.0
-        """The lowest reward of an episode, for ``rlfactory plugins check``."""
-        reward_high: float = 1.0
-        """The highest reward of an episode, for ``rlfactory plugins check``."""
+        reward_low: float | None = 0.0
+        """The lowest reward of an episode, for `plugins check` and `plugins redteam`."""
+        reward_high: float | None = 1.0
+        """The highest one, for `plugins check` and `plugins redteam`."""
         token_env: str | None = None
         """The environment variable with a token that the server asks for."""
         request_s: Seconds = 60.0
@@ -86,8 +82,7 @@ class OpenEnvTask(Task):
                 "The task openenv needs the address of a server: --url http://127.0.0.1:8000. Several are a pool: "
                 "--url http://127.0.0.1:8000 --url http://127.0.0.1:8001."
             )
-        self.reward_bounds = (self.config.reward_low, self.config.reward_high)
-        self.has_solution = bool(self.config.solver)
+        self.bound(0.0, 1.0)
         self._servers: Servers | None = None
         self._form: EpisodeForm | None = None
         self._offered: tuple[ToolSpec, ...] = ()
@@ -131,14 +126,6 @@ class OpenEnvTask(Task):
         assert self._form is not None
         seed = {"seed": sample.metadata["seed"]} if "seed" in sample.metadata else {}
         return OpenEnvEnv(self._servers, self._form, {**seed, **self.config.reset, **sample.metadata.get("reset", {})})
-
-    @cached_property
-    def solver(self) -> Solver | None:
-        """
-        Raises:
-            ConfigError: there is no such function.
-        """
-        return load_solver(self.config.solver) if self.config.solver else None
 
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
         """What the solver says; without one, an action that fits its schema, or one call and the end."""

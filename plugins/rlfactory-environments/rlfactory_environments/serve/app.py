@@ -6,8 +6,8 @@ import asyncio
 import json
 import logging
 import socket
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from starlette.applications import Starlette
@@ -120,7 +120,7 @@ class _Served:
             if message is not None:
                 response = await session.say(message)
             return _Json(observed(response, called=bool(message and message.tool_calls)))
-        except (UsageError, ActionError) as error:
+        except UsageError as error:
             return _invalid(str(error))
         except BackendError as error:
             return _Json({"detail": str(error)}, 503)
@@ -137,53 +137,44 @@ class _Served:
         return _Json(await answer_rpc(body, self._sessions))
 
     async def websocket(self, websocket: WebSocket) -> None:
-        await websocket.accept()
         named = websocket.query_params.get("session_id")
-        try:
-            session = self._attach(named) if named else await self._sessions.open()
-        except FullError as error:
-            more = {"active_sessions": error.active, "max_sessions": error.most}
-            await _refuse(websocket, error_message("CAPACITY_REACHED", str(error), **more))
-            return
-        except UsageError as error:
-            await _refuse(websocket, error_message("SESSION_ERROR", str(error)))
-            return
-        session.attached = True
-        try:
-            while (answer := await self._answer(await _received(websocket), session)) is not None:
-                await websocket.send_text(json.dumps(answer))
-        except WebSocketDisconnect:
-            pass
-        finally:
-            session.attached = False
-            if not named:
-                await session.close()
-        await _end(websocket)
+        async with _accepted(websocket):
+            try:
+                session = self._attach(named) if named else await self._sessions.open()
+            except FullError as error:
+                await _send(websocket, error_message("CAPACITY_REACHED", str(error), **error.data))
+                return
+            except UsageError as error:
+                await _send(websocket, error_message("SESSION_ERROR", str(error)))
+                return
+            session.attached = True
+            try:
+                while (answer := await self._answer(await _received(websocket), session)) is not None:
+                    await _send(websocket, answer)
+            finally:
+                session.attached = False
+                if not named:
+                    await session.close()
 
     async def mcp_websocket(self, websocket: WebSocket) -> None:
-        await websocket.accept()
-        try:
-            session = await self._sessions.open()
-        except FullError as error:
-            active = {"active_sessions": error.active, "max_sessions": error.most}
-            await _refuse(websocket, rpc_error(None, -32000, str(error), active))
-            return
-        session.attached = True
-        try:
-            await session.reset({})
-            while True:
-                try:
-                    body = _parsed(await _received(websocket))
-                except ValueError:
-                    answer = rpc_error(None, -32700, "Parse error")
-                else:
-                    answer = await answer_rpc(body, self._sessions, session)
-                await websocket.send_text(json.dumps(answer))
-        except (WebSocketDisconnect, BackendError):
-            pass
-        finally:
-            await session.close()
-        await _end(websocket)
+        async with _accepted(websocket):
+            try:
+                session = await self._sessions.open()
+            except FullError as error:
+                await _send(websocket, rpc_error(None, -32000, str(error), error.data))
+                return
+            session.attached = True
+            try:
+                await session.reset({})
+                while True:
+                    try:
+                        body = _parsed(await _received(websocket))
+                    except ValueError:
+                        await _send(websocket, rpc_error(None, -32700, "Parse error"))
+                    else:
+                        await _send(websocket, await answer_rpc(body, self._sessions, session))
+            finally:
+                await session.close()
 
     def _attach(self, named: str) -> ServedSession:
         session = self._sessions.find(named)
@@ -250,12 +241,18 @@ def _parsed(text: str | bytes) -> Any:
         raise ValueError("it is nested too deeply") from error
 
 
-async def _received(websocket: WebSocket) -> str | bytes:
-    """The next message, which may also come as bytes.
+@asynccontextmanager
+async def _accepted(websocket: WebSocket) -> AsyncIterator[None]:
+    """An open socket, which is closed in the end. A client that goes ends the block."""
+    await websocket.accept()
+    with suppress(WebSocketDisconnect, BackendError):
+        yield
+    with suppress(WebSocketDisconnect, RuntimeError):
+        await websocket.close()
 
-    Raises:
-        WebSocketDisconnect: the client has gone.
-    """
+
+async def _received(websocket: WebSocket) -> str | bytes:
+    """The next message, which may also come as bytes; raises `WebSocketDisconnect` if the client has gone."""
     message = await websocket.receive()
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message["code"])
@@ -263,12 +260,5 @@ async def _received(websocket: WebSocket) -> str | bytes:
     return text
 
 
-async def _refuse(websocket: WebSocket, message: Mapping[str, Any]) -> None:
-    with suppress(WebSocketDisconnect, RuntimeError):
-        await websocket.send_text(json.dumps(message))
-    await _end(websocket)
-
-
-async def _end(websocket: WebSocket) -> None:
-    with suppress(WebSocketDisconnect, RuntimeError):
-        await websocket.close()
+async def _send(websocket: WebSocket, message: Mapping[str, Any]) -> None:
+    await websocket.send_text(json.dumps(message))

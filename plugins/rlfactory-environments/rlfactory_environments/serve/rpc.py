@@ -10,7 +10,7 @@ from typing import Any
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_environments.serve.sessions import FullError, ServedSession, Sessions
-from rlfactory_environments.serve.wire import ActionError, calling, mcp_result, rpc_error, rpc_result, tools_data
+from rlfactory_environments.serve.wire import calling, mcp_result, rpc_error, rpc_result, tools_data
 
 _INVALID_REQUEST, _NO_METHOD, _INVALID_PARAMS, _INTERNAL, _SERVER = -32600, -32601, -32602, -32603, -32000
 
@@ -37,9 +37,8 @@ async def answer_rpc(request: Any, sessions: Sessions, session: ServedSession | 
     except NotImplementedError:
         return rpc_error(number, _NO_METHOD, f"Method not found: {request['method']}")
     except FullError as error:
-        active = {"active_sessions": error.active, "max_sessions": error.most}
-        return rpc_error(number, _SERVER, str(error), active)
-    except (UsageError, ActionError) as error:
+        return rpc_error(number, _SERVER, str(error), error.data)
+    except UsageError as error:
         return rpc_error(number, _INVALID_PARAMS, str(error))
     except BackendError as error:
         return rpc_error(number, _INTERNAL, str(error))

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rlfactory_core.errors import UsageError
 from rlfactory_core.types import FaultKind, Message, ToolCall, ToolSpec
-from rlfactory_environments.serve.episode import Response
+from rlfactory_environments.serve.sessions import Response
 
 TEXT = "message"  # the field of an action that is a turn without calls
 ACTION_SCHEMA: Mapping[str, Any] = {
@@ -45,7 +46,7 @@ STATE_SCHEMA: Mapping[str, Any] = {
 }
 
 
-class ActionError(ValueError):
+class ActionError(UsageError):
     """An action that is neither a message nor a call."""
 
 

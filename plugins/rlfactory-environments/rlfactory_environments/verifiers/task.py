@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
-from typing import Any, ClassVar
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property, partial
+from typing import Any, ClassVar, TypeVar
 
-from rlfactory_core import Message, Sample, Section, Task
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from rlfactory_core import Message, Sample
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.gateway import Endpoint
 from rlfactory_core.settings import Natural, Positive
-from rlfactory_environments.solver import Solver, load_solver
+from rlfactory_environments.episodes import SolverOptions, SolverTask
 from rlfactory_environments.verifiers.environment import Row, VerifiersEnvironment
-from rlfactory_environments.verifiers.loop import OwnLoop
 from rlfactory_environments.verifiers.rubric import INFO
 
+Value = TypeVar("Value")
 
-class VerifiersTask(Task):
+
+class VerifiersTask(SolverTask):
     """Plays one environment. Its data are the samples, its rollout plays them, and its rubric is the reward."""
 
-    class Config(Section):
+    class Config(SolverOptions):
         """Which environment is played, and how."""
 
         environment: str = ""
@@ -34,12 +39,6 @@ class VerifiersTask(Task):
         """Training samples at most."""
         eval_samples: Natural = 64
         """Held-out samples at most, and up to a fifth of the data."""
-        solver: str = ""
-        """A function that knows the solution, as MODULE:NAME or FILE.py:NAME; see docs/environments.md."""
-        reward_low: float | None = None
-        """The least reward of an episode, for `plugins check` and `plugins redteam`."""
-        reward_high: float | None = None
-        """The largest one, for `plugins check` and `plugins redteam`."""
 
     config: Config
     rewards = {"verifiers_rubric": 1.0}
@@ -47,8 +46,8 @@ class VerifiersTask(Task):
 
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
         super().__init__(config, seed)
-        self.has_solution = bool(self.config.solver)
-        self._loop: OwnLoop | None = None
+        self._thread = ExitStack()
+        self._loop: BlockingPortal | None = None  # in a thread: what the environment serves lives on one loop
 
     @cached_property
     def environment(self) -> VerifiersEnvironment:
@@ -67,43 +66,35 @@ class VerifiersTask(Task):
         """The environment's data by split."""
         return self.environment.rows(self.config.train_samples, self.config.eval_samples)
 
-    @cached_property
-    def solver(self) -> Solver | None:
-        """
-        Raises:
-            ConfigError: there is no such function.
-        """
-        return load_solver(self.config.solver) if self.config.solver else None
-
     def samples(self, split: str) -> Iterable[Sample]:
         for row in self.rows[split]:
             place = {"row": row.number}
             yield Sample(f"{split}-{row.number}", row.messages, answer=row.answer, metadata=place, split=split)
 
     def check(self, samples: Sequence[Sample]) -> None:
-        own, (low, high) = self.config, self.environment.reward_bounds
-        self.reward_bounds = (
-            low if own.reward_low is None else own.reward_low,
-            high if own.reward_high is None else own.reward_high,
-        )
+        self.bound(*self.environment.reward_bounds)
 
     async def open(self) -> None:
         _ = self.rows  # rollouts name their row
-        self._loop = OwnLoop("rlfactory-verifiers")
-        await self._loop.run(self.environment.open())
+        self._loop = self._thread.enter_context(start_blocking_portal())
+        await self._run(self.environment.open)
 
     async def close(self) -> None:
-        loop, self._loop = self._loop, None
-        if loop is not None:
+        if self._loop is not None:
             try:
-                await loop.run(self.environment.close())
+                await self._run(self.environment.close)
             finally:
-                loop.close()
+                await self._run(partial(self._loop.stop, cancel_remaining=True))
+                self._thread.close()
+                self._loop = None
+
+    async def _run(self, work: Callable[..., Awaitable[Value]], *arguments: object) -> Value:
+        """The result of the work on the environment's loop; it is cancelled with its caller."""
+        assert self._loop is not None, "the task is not open"
+        return await asyncio.wrap_future(self._loop.start_task_soon(work, *arguments))
 
     async def agent(self, sample: Sample, endpoint: Endpoint) -> dict[str, Any]:
-        assert self._loop is not None
-        work = self.environment.play(sample.split, int(sample.metadata["row"]), endpoint)
-        played = await self._loop.run(work)
+        played = await self._run(self.environment.play, sample.split, int(sample.metadata["row"]), endpoint)
         given = {"components": dict(played.components), "stop": played.stop, "reward": played.reward}
         return {"answer": played.answer, "metadata": {INFO: given}}
 
