@@ -12,6 +12,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory

@@ -39,9 +39,7 @@ Solver = Callable[[Sample, Sequence[Message]], Message]
 
 
 class SolverTask(Task):
-    """A task with `SolverOptions`."""
-
-    Config: type[Section] = SolverOptions
+    """A task whose ``Config`` has `SolverOptions`."""
 
     def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
         super().__init__(config, seed)

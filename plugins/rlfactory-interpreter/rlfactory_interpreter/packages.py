@@ -3,25 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from importlib.metadata import Distribution, PackageNotFoundError, distribution, packages_distributions
 from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
-
-
-@dataclass(frozen=True, slots=True)
-class Reads:
-    """What the code may read besides the standard library and the system's libraries.
-
-    Args:
-        packages: names of importable modules, with what they require.
-        files: files and directories.
-    """
-
-    packages: tuple[str, ...] = ()
-    files: tuple[str, ...] = ()
 
 
 def files_of(modules: Sequence[str]) -> list[str]:

@@ -10,4 +10,4 @@ RLFACTORY_API = ">=1,<2"
 
 @hookimpl
 def rlfactory_diagnostics(register: Register) -> None:
-    register("interpreter", Lazy("rlfactory_interpreter.diagnosis:diagnose"))
+    register("interpreter", Lazy("rlfactory_interpreter.forkserver:diagnose"))

@@ -29,8 +29,8 @@ class Session:
         self._start = start
         self._limits = limits
         self._queue_s = queue_s
-        self._process: Interpreter | None = None
-        self._discarded: list[Interpreter] = []
+        self._process: Interpreter | None = None  # the last one, if it can go on
+        self._started: list[Interpreter] = []
         self._closed = False
         self._turn = asyncio.Lock()
 
@@ -53,29 +53,29 @@ class Session:
     async def close(self) -> None:
         """End all processes; returns when they are gone."""
         self._closed = True
-        if self._process is not None:
-            self._discard(self._process)
-        for process in self._discarded:
+        for process in self._started:
+            process.kill()
+        for process in self._started:
             await process.end()
-        self._discarded.clear()
 
     async def _run(self, code: str) -> str:
-        if self._process is None:
-            self._process = await self._start()
         process = self._process
-        if self._closed:  # closed while the process started
-            self._discard(process)
-            raise BackendError("code_interpreter: the trajectory is over.")
+        if process is None:
+            process = await self._start()
+            self._started.append(process)
+        self._process = None
         try:
+            if self._closed:  # closed while the process started
+                raise BackendError("code_interpreter: the trajectory is over.")
             reply = await process.call(code, self._limits.seconds)
-        except asyncio.CancelledError:
-            self._discard(process)
+        except BaseException:
+            process.kill()
             raise
         if reply.alive and reply.in_time:
+            self._process = process
             if reply.failed:
                 raise ToolError(f"the code raised an exception.\n{reply.text}")
             return reply.text or "(no output)"
-        self._detach(process)
         ending = await process.end(0.0 if reply.alive else _GRACE_S)
         if not reply.in_time:
             reason = f"the code ran for longer than {self._limits.seconds:g} s and was stopped."
@@ -84,14 +84,6 @@ class Session:
         else:
             reason = self._reason(process.killed, ending, ending.status)
         raise ToolError("\n".join(filter(None, (f"{reason} {_LOST}", reply.text))))
-
-    def _discard(self, process: Interpreter) -> None:
-        process.kill()
-        self._detach(process)
-
-    def _detach(self, process: Interpreter) -> None:
-        self._process = None
-        self._discarded.append(process)
 
     def _reason(self, killed: bool, ending: Ending, status: int) -> str:
         limits = self._limits

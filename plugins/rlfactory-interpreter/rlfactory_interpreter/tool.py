@@ -5,22 +5,20 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
 from rlfactory_core import ToolContext
 from rlfactory_core.errors import BackendError, UsageError, nearest
 from rlfactory_core.types import ToolSpec
-from rlfactory_interpreter.forkserver import forkserver, missing_guards
+from rlfactory_interpreter.forkserver import GUARDS, forkserver, missing_guards
 from rlfactory_interpreter.limits import InterpreterLimits
-from rlfactory_interpreter.packages import Reads
 from rlfactory_interpreter.process import Interpreter
 from rlfactory_interpreter.session import Session
 
 _log = logging.getLogger(__name__)
 
-GUARDS = ("files", "memory", "network", "processes")
 _SPARE_S = 75.0  # for starting and ending processes, within the tool's deadline
 _DESCRIPTION = (
     "Run Python code as in a notebook: variables, functions and files stay from call to call. Returns what the code "
@@ -30,7 +28,7 @@ _DESCRIPTION = (
 
 
 class CodeInterpreter:
-    """The tool that `code_interpreter` makes."""
+    """The tool that `code_interpreter` makes; ``reads`` are its ``preload``, ``packages`` and ``readable``."""
 
     idempotent = False
     stateful = True
@@ -41,25 +39,16 @@ class CodeInterpreter:
         name: str,
         description: str,
         limits: InterpreterLimits,
-        preload: tuple[str, ...],
-        reads: Reads,
+        reads: tuple[tuple[str, ...], ...],
         require: tuple[str, ...],
     ) -> None:
-        self._rebuild = (name, description, limits, preload, reads, require)
+        self._rebuild = (name, description, limits, reads, require)
         self._limits, self._required = limits, require
-        self._forkserver = forkserver(limits, preload, reads)
+        self._forkserver = forkserver(limits, *reads)
         self._warned = False
         code = {"type": "string", "description": "Python source code."}
-        self.spec = ToolSpec(
-            name=name,
-            description=description,
-            parameters={
-                "type": "object",
-                "properties": {"code": code},
-                "required": ["code"],
-                "additionalProperties": False,
-            },
-        )
+        schema = {"type": "object", "properties": {"code": code}, "required": ["code"], "additionalProperties": False}
+        self.spec = ToolSpec(name, description, schema)
         # A call waits for earlier calls of the same turn, and then has its own time.
         self._queue_s = 2 * limits.seconds
         self.deadline_s: float | None = self._queue_s + limits.seconds + _SPARE_S
@@ -97,20 +86,6 @@ class CodeInterpreter:
             described = _describe(process.missing)
             _log.warning("tool %s runs the model's code without some guards: %s", self.spec.name, described)
         return process
-
-
-def _check_names(
-    limits: Iterable[str], require: Iterable[str], preload: Iterable[str], packages: Iterable[str]
-) -> None:
-    known = InterpreterLimits.__dataclass_fields__
-    for given, names in ((limits, known), (require, GUARDS)):
-        for item in given:
-            if item not in names:
-                raise UsageError(f"code_interpreter: there is no limit or guard {item!r}. {nearest(item, names)}")
-    for what, modules in (("preload", preload), ("packages", packages)):
-        for module in modules:
-            if find_spec(module.partition(".")[0]) is None:
-                raise UsageError(f"code_interpreter: {what} names {module!r}, which is not installed.")
 
 
 def _check_required(required: Sequence[str], missing: Mapping[str, str]) -> None:
@@ -173,14 +148,20 @@ def code_interpreter(
     Raises:
         UsageError: an unknown limit, guard or module, an invalid value, or a required guard that this platform lacks.
     """
-    _check_names(limits, require, preload, packages)
+    for given, names in ((limits, InterpreterLimits.__dataclass_fields__), (require, GUARDS)):
+        for item in given:
+            if item not in names:
+                raise UsageError(f"code_interpreter: there is no limit or guard {item!r}. {nearest(item, names)}")
+    for what, modules in (("preload", preload), ("packages", packages)):
+        for module in modules:
+            if find_spec(module.partition(".")[0]) is None:
+                raise UsageError(f"code_interpreter: {what} names {module!r}, which is not installed.")
     if require:
         _check_required(require, missing_guards())
     return CodeInterpreter(
         name,
         description,
         InterpreterLimits(**limits),  # type: ignore[arg-type]
-        tuple(preload),
-        Reads(tuple(packages), tuple(os.fspath(path) for path in readable)),
+        (tuple(preload), tuple(packages), tuple(os.fspath(path) for path in readable)),
         tuple(require),
     )

@@ -90,7 +90,7 @@ class ServedSession:
         async with self._one_by_one:
             self.used = time.monotonic()
             episode = self._episode
-            if episode is None or episode.env is None or episode.trajectory is not None:
+            if episode is None or episode.env is None or self.state()["done"]:
                 raise UsageError("There is no episode to step in. Send a reset first.")
             before = len(episode.env.steps)
             await episode.step(reply)
