@@ -29,9 +29,9 @@ class SolverOptions(Section):
     solver: str = ""
     """A function that knows the solution, as MODULE:NAME or FILE.py:NAME; see docs/environments.md."""
     reward_low: float | None = None
-    """The lowest reward of an episode, for `plugins check` and `plugins redteam`."""
+    """The lowest reward of an episode, for `plugins check` and `plugins redteam`; null: as far as it is known."""
     reward_high: float | None = None
-    """The highest one, for `plugins check` and `plugins redteam`."""
+    """The highest one, likewise. OpenEnv does not say them, so 0 and 1 are assumed there."""
 
 
 Solver = Callable[[Sample, Sequence[Message]], Message]

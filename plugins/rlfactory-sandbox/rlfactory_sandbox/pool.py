@@ -11,7 +11,7 @@ import socket
 import sys
 from collections import OrderedDict, deque
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 
 from rlfactory_core.errors import BackendError, RlfactoryError
 from rlfactory_core.utils.cpu import usable_cores
@@ -48,14 +48,6 @@ class WorkerLostError(RlfactoryError, RuntimeError):
     def __init__(self, message: str, *, late: bool = False, exit: int | None = None) -> None:  # noqa: A002
         super().__init__(message)
         self.late, self.exit = late, exit
-
-
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A job that waits for a worker."""
-
-    key: str
-    worker: asyncio.Future[_Worker]
 
 
 class Pool:
@@ -157,7 +149,7 @@ class _Workers:
         self._all: set[_Worker] = set()
         self._idle: OrderedDict[_Worker, None] = OrderedDict()  # the one used last comes last
         self._homes: OrderedDict[str, _Worker] = OrderedDict()  # where a key's jobs run
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[tuple[str, asyncio.Future[_Worker]]] = deque()  # jobs' keys, and where they get a worker
         self._timer: asyncio.TimerHandle | None = None
 
     def allow(self, reads: frozenset[str], connects: bool) -> None:
@@ -172,14 +164,14 @@ class _Workers:
 
     async def take(self, key: str) -> _Worker:
         """A worker for a job with this key; the job has it alone until it gives it back."""
-        waiting = _Waiting(key, self.loop.create_future())
-        self._waiting.append(waiting)
+        chosen: asyncio.Future[_Worker] = self.loop.create_future()
+        self._waiting.append((key, chosen))
         self._hand_out()
         try:
-            return await waiting.worker
+            return await chosen
         except asyncio.CancelledError:
-            if waiting.worker.done() and not waiting.worker.cancelled() and not waiting.worker.exception():
-                self.give_back(waiting.worker.result())
+            if chosen.done() and not chosen.cancelled() and not chosen.exception():
+                self.give_back(chosen.result())
             raise
 
     def give_back(self, worker: _Worker) -> None:
@@ -198,9 +190,9 @@ class _Workers:
         if self.pid != os.getpid() or self.loop.is_closed():
             self.drop()
             return
-        for waiting in self._waiting:
-            if not waiting.worker.done():
-                waiting.worker.set_exception(BackendError(_CLOSED))
+        for _, chosen in self._waiting:
+            if not chosen.done():
+                chosen.set_exception(BackendError(_CLOSED))
         for worker in [*self._all]:
             self._end(worker)
         await self.server.aclose()
@@ -209,30 +201,30 @@ class _Workers:
         """Forget the workers of another process, or of an event loop that has ended."""
         self.server.close()
         for worker in self._all:
-            worker.drop()
+            if worker.process is not None:
+                worker.process.drop()
 
     def _hand_out(self) -> None:
         """Give workers to the waiting jobs, as many as there are or may be."""
-        now, left = self.loop.time(), deque[_Waiting]()
+        now = self.loop.time()
+        left = []
         while self._waiting and not self.closed and (self._idle or self._may_start(now)):
-            waiting = self._waiting.popleft()
-            if waiting.worker.done():
+            key, chosen = self._waiting.popleft()
+            if chosen.done():
                 continue
-            worker = self._choose(waiting.key, now)
+            worker = self._choose(key, now)
             if worker is None:
-                left.append(waiting)
+                left.append((key, chosen))
                 continue
             self._idle.pop(worker, None)
             worker.began = now
             worker.jobs += 1
-            waiting.worker.set_result(worker)
+            chosen.set_result(worker)
         self._waiting.extendleft(reversed(left))
-        if self._waiting and self._timer is None and not self.closed:
-            self._timer = self.loop.call_later(_SLOW_S, self._look_again)
-
-    def _look_again(self) -> None:
-        self._timer = None
-        self._hand_out()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._waiting and not self.closed:  # look again when a worker is slow
+            self._timer = self.loop.call_later(_SLOW_S, self._hand_out)
 
     def _choose(self, key: str, now: float) -> _Worker | None:
         """The worker for a job, of those that are idle or may start; None if it has to wait for its own."""
@@ -278,7 +270,7 @@ class _Worker:
         self.jobs = 0
         self._runs = False
         self._server = server
-        self._process: Process | None = None
+        self.process: Process | None = None
         self._loop = asyncio.get_running_loop()
 
     def is_slow(self, now: float) -> bool:
@@ -289,7 +281,7 @@ class _Worker:
         """The answer to a job; see `Pool.run`."""
         self.usable, self._runs = False, True
         try:
-            process = self._process or await self._start()
+            process = self.process or await self._start()
             answer = await self._ask(process, job, seconds)
         finally:
             self._runs = False
@@ -298,19 +290,14 @@ class _Worker:
 
     def end(self) -> None:
         """End the process, and with it what it runs."""
-        if self._process is not None:
-            self._process.kill()
+        if self.process is not None:
+            self.process.kill()
             if not self._runs:  # else its job notices the end, and closes the connection
-                self._process.connection.close()
-
-    def drop(self) -> None:
-        """Close the connection to a process of which nothing else is left here."""
-        if self._process is not None:
-            self._process.drop()
+                self.process.connection.close()
 
     async def _start(self) -> Process:
         try:
-            process = self._process = await Process.start(self._server)
+            process = self.process = await Process.start(self._server)
             wanted = json.dumps(asdict(self.confinement)).encode()
             missing = json.loads(await self._ask(process, wanted, _START_S))
         except (OSError, ValueError, WorkerLostError) as error:

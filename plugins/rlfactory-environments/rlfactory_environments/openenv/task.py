@@ -58,10 +58,6 @@ class OpenEnvTask(SolverTask):
         """Further parameters of each reset, such as a difficulty."""
         max_steps: Count | None = None
         """So many steps end an episode, for an environment that has no end of its own."""
-        reward_low: float | None = 0.0
-        """The lowest reward of an episode, for `plugins check` and `plugins redteam`."""
-        reward_high: float | None = 1.0
-        """The highest one, for `plugins check` and `plugins redteam`."""
         token_env: str | None = None
         """The environment variable with a token that the server asks for."""
         request_s: Seconds = 60.0

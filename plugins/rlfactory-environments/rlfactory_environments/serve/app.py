@@ -8,6 +8,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any
 
 from starlette.applications import Starlette
@@ -58,13 +59,17 @@ def make_app(sessions: Sessions, name: str) -> Starlette:
     Args:
         name: of the task.
     """
-    served = _Served(sessions, name)
+    served = _Served(sessions)
+    about = {"name": name, "description": f"The task {name} of rlfactory.", "version": "1.0.0"}
+    fixed: Mapping[str, Mapping[str, Any]] = {
+        "/health": {"status": "healthy"},
+        "/schema": {"action": ACTION_SCHEMA, "observation": OBSERVATION_SCHEMA, "state": STATE_SCHEMA},
+        "/metadata": about,
+        "/openapi.json": openapi(name),
+        "/state": {"episode_id": None, "step_count": 0, "sample": None, "done": False},
+    }
     routes = [
-        Route("/health", served.health),
-        Route("/schema", served.schema),
-        Route("/metadata", served.metadata),
-        Route("/openapi.json", served.openapi),
-        Route("/state", served.state),
+        *(Route(path, partial(_fixed, data)) for path, data in fixed.items()),
         Route("/reset", served.reset, methods=["POST"]),
         Route("/step", served.step, methods=["POST"]),
         Route("/mcp", served.mcp, methods=["POST"]),
@@ -74,27 +79,15 @@ def make_app(sessions: Sessions, name: str) -> Starlette:
     return Starlette(routes=routes)
 
 
+async def _fixed(data: Mapping[str, Any], request: Request) -> JSONResponse:
+    return JSONResponse(data)
+
+
 class _Served:
     """The handlers. By HTTP, a reset and a step are an episode of their own, as on OpenEnv's servers."""
 
-    def __init__(self, sessions: Sessions, name: str) -> None:
-        self._sessions, self._name = sessions, name
-
-    async def health(self, request: Request) -> JSONResponse:
-        return JSONResponse({"status": "healthy"})
-
-    async def schema(self, request: Request) -> JSONResponse:
-        return JSONResponse({"action": ACTION_SCHEMA, "observation": OBSERVATION_SCHEMA, "state": STATE_SCHEMA})
-
-    async def metadata(self, request: Request) -> JSONResponse:
-        description = f"The task {self._name} of rlfactory."
-        return JSONResponse({"name": self._name, "description": description, "version": "1.0.0"})
-
-    async def openapi(self, request: Request) -> JSONResponse:
-        return JSONResponse(openapi(self._name))
-
-    async def state(self, request: Request) -> JSONResponse:
-        return JSONResponse({"episode_id": None, "step_count": 0, "sample": None, "done": False})
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
 
     async def reset(self, request: Request) -> JSONResponse:
         return await self._alone(request, acts=False)
