@@ -160,7 +160,7 @@ def test_without_the_right_to_temporary_tables_there_are_no_copies(
     with postgres_admin(postgres, "music") as admin:
         admin.execute("REVOKE TEMPORARY ON DATABASE music FROM PUBLIC")
     try:
-        with pytest.raises(BackendError, match='GRANT TEMPORARY ON DATABASE "music" TO "reader"'):
+        with pytest.raises(BackendError, match='GRANT CONNECT, TEMPORARY ON DATABASE "music"'):
             given.instance({})
     finally:
         with postgres_admin(postgres, "music") as admin:

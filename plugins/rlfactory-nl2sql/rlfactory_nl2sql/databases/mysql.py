@@ -163,15 +163,6 @@ class MysqlDatabase(ServerDatabase):
                     if left == tried:
                         raise
 
-    def _grant(self, error: Exception) -> str:
-        if _code(error) not in _DENIED:
-            return ""
-        account = self._execute("SELECT current_user()")[0][0].replace("@", "'@'")
-        return (
-            f" Allow it: GRANT SELECT, INSERT, CREATE, DROP, CREATE VIEW, SHOW VIEW ON `{_COPIES}`.* TO '{account}'; "
-            f"GRANT SHOW VIEW ON {self._quoted(self._database)}.* TO '{account}';"
-        )
-
     def close(self) -> None:
         if self._original is not None:
             with contextlib.suppress(pymysql.Error):

@@ -157,12 +157,6 @@ class PostgresDatabase(ServerDatabase):
             order.add(name, *({read} & known))
         return [(name, definitions[name]) for name in order.static_order()]
 
-    def _grant(self, error: Exception) -> str:
-        if not isinstance(error, errors.InsufficientPrivilege):
-            return ""
-        account = self._quoted(str(self._engine.url.username))
-        return f" Allow it: GRANT TEMPORARY ON DATABASE {self._quoted(self._database)} TO {account};"
-
     def _admitted(self, sql: str) -> str:
         if self._original is None:
             check_text(sql, "postgres", _FORBIDDEN)

@@ -114,13 +114,13 @@ def connection_url(ref: DatabaseRef) -> str:
     Raises:
         UsageError: a variable that the URL names is not set.
     """
-    host = re.search(r"@[^?]*", ref.location)
+    place = ref.location.partition("?")[0]
 
     def value(match: re.Match[str]) -> str:
         found = os.environ.get(match[1])
         if found is None:
             raise UsageError(f"The database's URL needs the environment variable {match[1]}, which is not set. Set it.")
-        in_host = host is not None and host.start() < match.start() < host.end()
+        in_host = place.rfind("@") < match.start() < len(place)
         return found if in_host else quote(found, safe="")
 
     return _VARIABLE.sub(value, ref.location)

@@ -110,7 +110,9 @@ class ServerDatabase(Connection):
             made._build(self, [table for table in self.schema().tables if not table.view], data)
         except (self._error, BackendError, ValueError) as error:  # ValueError: text that has no encoding
             made.close()
-            raise BackendError(f"{name} cannot be made: {self._message(error)}.{self._grant(error)}") from error
+            denied = self._kind(error) is Failure.REFUSED
+            advice = f" An account that may:\n{self._account.format(self._database)}" if denied else ""
+            raise BackendError(f"{name} cannot be made: {self._message(error)}.{advice}") from error
         return made
 
     def close(self) -> None:
@@ -128,10 +130,6 @@ class ServerDatabase(Connection):
     @abstractmethod
     def _build(self, original: Self, tables: Sequence[Table], data: TableRows) -> None:
         """Make the tables with these rows, and the views; raises the driver's error."""
-
-    @abstractmethod
-    def _grant(self, error: Exception) -> str:
-        """The SQL that allows copies, as a sentence, if the account lacked the right to make one."""
 
     @abstractmethod
     def _admitted(self, sql: str) -> str:
