@@ -1,4 +1,4 @@
-"""What all kinds of environments share: a user's solver, samples made of seeds, the text of an action or observation.
+"""What all kinds of environments share: a user's solver, samples made of seeds, the text of an observation.
 
 An environment's prompt is known only after its reset, so a sample's own prompt merely names it, and the episode begins
 with what the environment says (`EnvStart.messages`). Rewards are given with each step (`EnvStep.reward`), so a task of
@@ -17,7 +17,7 @@ from typing import Any
 
 from rlfactory_core import Section, Task
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.types import FaultKind, Message, Sample, ToolCall, ToolResult
+from rlfactory_core.types import Message, Sample
 
 ENV_REWARDS: Mapping[str, float] = {"env_reward": 0.0}  # steps' rewards count without a scorer; this one shows them
 EVAL_SEEDS = 2**30  # the first seed of evaluation; training begins at 1, because some environments take 0 for no seed
@@ -96,11 +96,6 @@ def seed_samples(split: str, count: int, name: str) -> Iterator[Sample]:
         yield Sample(f"{split}-{seed - first}", f"{name}, seed {seed}", metadata={"seed": seed}, split=split)
 
 
-def action_text(message: Message) -> str:
-    """The action of an environment whose actions are texts: what the model says, without its thinking."""
-    return message.content.strip()
-
-
 def observation_text(observation: Any, fields: Collection[str] = ()) -> str:
     """An observation for the model: a text as it is, a mapping with one text as this text, and all else as JSON.
 
@@ -112,13 +107,3 @@ def observation_text(observation: Any, fields: Collection[str] = ()) -> str:
         filled = [value for value in kept.values() if value not in (None, "", [], {})]
         observation = filled[0] if len(filled) == 1 and isinstance(filled[0], str) else kept
     return observation if isinstance(observation, str) else json.dumps(observation, ensure_ascii=False, default=str)
-
-
-def refused_call(call: ToolCall, problem: str, fault: FaultKind = FaultKind.POLICY) -> ToolResult:
-    """The result of a call that was not made; the model reads the problem."""
-    return ToolResult(call.id, call.name, f"Error: {problem}", fault, attempts=0)
-
-
-def result_message(result: ToolResult) -> Message:
-    """What the model sees of a result."""
-    return Message("tool", result.content, tool_call_id=result.call_id, name=result.name)

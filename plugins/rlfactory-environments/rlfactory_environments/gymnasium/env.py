@@ -13,7 +13,6 @@ from rlfactory_core.protocols import EnvStart, EnvStep
 from rlfactory_core.tools import error_line
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolResult
 from rlfactory_core.utils.threads import BlockingPool
-from rlfactory_environments.episodes import action_text
 from rlfactory_environments.gymnasium.game import Game, IllegalActionError, Seen
 
 _log = logging.getLogger(__name__)
@@ -70,7 +69,7 @@ class GameEnv:
         if self._failed or self._game is None:
             return _fault(self._failed)
         try:
-            seen = await self._call(partial(self._game.step, action_text(message)))
+            seen = await self._call(partial(self._game.step, message.content.strip()))
         except IllegalActionError as error:
             return self._refused(str(error))
         except Exception as error:  # noqa: BLE001 the boundary to the game's code

@@ -12,7 +12,7 @@ from typing import Any
 from rlfactory_core.errors import BackendError, nearest
 from rlfactory_core.protocols import EnvStart, EnvStep
 from rlfactory_core.types import FaultKind, Message, StopReason, ToolCall, ToolResult, ToolSpec
-from rlfactory_environments.episodes import action_text, observation_text, refused_call, result_message
+from rlfactory_environments.episodes import observation_text
 from rlfactory_environments.openenv.actions import ActionForm
 from rlfactory_environments.openenv.results import ToolAnswer, read_mcp_result, read_tool_observation
 from rlfactory_environments.openenv.servers import Servers
@@ -75,7 +75,7 @@ class OpenEnvEnv:
             return await self._calls(message.tool_calls)
         if self._form.actions.field is None:
             return EnvStep(stop=StopReason.NO_TOOL_CALL)
-        taken = await self._session.step(self._form.actions.text_action(action_text(message)))
+        taken = await self._session.step(self._form.actions.text_action(message.content.strip()))
         if isinstance(taken, Refusal):
             refused = _refused(taken)
             failed = ToolResult("", "action", refused.text, refused.fault)
@@ -93,7 +93,8 @@ class OpenEnvEnv:
         reward, done = 0.0, False
         for call in calls:
             if done:
-                results.append(refused_call(call, "the episode was over before this call"))
+                over = "Error: the episode was over before this call"
+                results.append(ToolResult(call.id, call.name, over, FaultKind.POLICY, attempts=0))
                 continue
             before = time.perf_counter()
             answer, taken = await self._call(call)
@@ -101,11 +102,10 @@ class OpenEnvEnv:
             size = len(answer.text.encode())
             results.append(ToolResult(call.id, call.name, answer.text, answer.fault, latency, size_bytes=size))
             if answer.fault is FaultKind.INFRA:
-                return EnvStep(tuple(map(result_message, results)), StopReason.FAULT, reward, tuple(results))
+                return _step(results, StopReason.FAULT, reward)
             if taken is not None:
                 reward, done = reward + taken.reward, self._ends(taken)
-        stop = StopReason.ENV_DONE if done else None
-        return EnvStep(tuple(map(result_message, results)), stop, reward, tuple(results))
+        return _step(results, StopReason.ENV_DONE if done else None, reward)
 
     async def _call(self, call: ToolCall) -> tuple[ToolAnswer, Observed | None]:
         """The result of a call, and the environment's response if the call was a step."""
@@ -131,6 +131,11 @@ class OpenEnvEnv:
     def _shown(self, observation: Mapping[str, Any]) -> str:
         kept = {key: value for key, value in observation.items() if key in self._form.fields or key not in _HIDDEN}
         return observation_text(kept, self._form.fields)
+
+
+def _step(results: Sequence[ToolResult], stop: StopReason | None, reward: float) -> EnvStep:
+    read = (Message("tool", each.content, tool_call_id=each.call_id, name=each.name) for each in results)
+    return EnvStep(tuple(read), stop, reward, tuple(results))
 
 
 def _refused(refusal: Refusal) -> ToolAnswer:

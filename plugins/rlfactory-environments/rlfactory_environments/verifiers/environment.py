@@ -13,13 +13,13 @@ import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
 from rlfactory_core.errors import ConfigError, MissingExtraError, ToolUnavailableError
 from rlfactory_core.gateway import Endpoint
-from rlfactory_core.types import Message
+from rlfactory_core.types import Message, Sample
+from rlfactory_environments.verifiers.rubric import INFO
 
 HARNESS = "rlfactory_chat"
 """The id of `chat_harness`, under which verifiers imports it."""
@@ -28,27 +28,8 @@ _LIMITS = ("turn_limit", "tool_call_limit", "row_limit", "context_length_exceede
 _SHARE = 5  # at most one row in five is held out
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One task of an environment, as the model gets it."""
-
-    number: int  # its place in the split
-    messages: tuple[Message, ...]
-    answer: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Played:
-    """One rollout."""
-
-    answer: str  # the model's last text
-    reward: float  # weighted sum
-    components: Mapping[str, float] = field(default_factory=dict)  # each reward function's, unweighted, and metrics
-    stop: str = ""  # why it ended, in the environment's words
-
-
 class VerifiersEnvironment:
-    """A task set with its environment. All but loading and `rows` runs on one event loop of its own."""
+    """A task set with its environment. All but loading and `samples` runs on one event loop of its own."""
 
     def __init__(self, environment: Any) -> None:
         self._environment = environment
@@ -96,13 +77,13 @@ class VerifiersEnvironment:
                 "the older interface, load_environment, are not played."
             ) from error
 
-    def rows(self, train: int, held_out: int) -> Mapping[str, Sequence[Row]]:
-        """At most so many rows for the splits ``train`` and ``eval``, which share none."""
+    def samples(self, train: int, held_out: int) -> Mapping[str, Sequence[Sample]]:
+        """At most so many samples for the splits ``train`` and ``eval``, which share none."""
         tasks = list(islice(self._environment.taskset, train + held_out))
         at = len(tasks) - min(held_out, len(tasks) // _SHARE)
         self._tasks = {"train": tasks[:at][:train], "eval": tasks[at:]}
         return {
-            split: [Row(number, _messages(task.data), _answer(task.data)) for number, task in enumerate(tasks)]
+            split: [_sample(split, number, task.data) for number, task in enumerate(tasks)]
             for split, tasks in self._tasks.items()
         }
 
@@ -115,8 +96,8 @@ class VerifiersEnvironment:
         if serving is not None:
             await serving.__aexit__(None, None, None)
 
-    async def play(self, split: str, number: int, endpoint: Endpoint) -> Played:
-        """Play a row with the model at the endpoint.
+    async def play(self, sample: Sample, endpoint: Endpoint) -> dict[str, Any]:
+        """Play a sample with the model at the endpoint; returns what `Task.agent` does.
 
         Raises:
             ToolUnavailableError: the environment failed, and not the model.
@@ -129,7 +110,8 @@ class VerifiersEnvironment:
         try:
             client = EvalClientConfig(base_url=endpoint.url, api_key_var=variable)
             context = ModelContext(model=endpoint.model, client=client, sampling=SamplingConfig())
-            episode = await self._environment.run_episode(self._tasks[split][number], context)
+            task = self._tasks[sample.split][int(sample.metadata["row"])]
+            episode = await self._environment.run_episode(task, context)
         finally:
             del os.environ[variable]
         return _played(episode)
@@ -165,7 +147,7 @@ def _made(name: str, arguments: Mapping[str, Any], settings: Mapping[str, Any], 
     return load_environment(resolve_env_config(wanted))
 
 
-def _played(episode: Any) -> Played:
+def _played(episode: Any) -> dict[str, Any]:
     """
     Raises:
         ToolUnavailableError: the episode failed, and not at a limit of the run's.
@@ -181,13 +163,25 @@ def _played(episode: Any) -> Played:
         components.update({name: value for name, value in trace.metrics.items() if value is not None})
     last = traces[-1]
     words = next((each.message for each in reversed(last.nodes) if each.message.role == "assistant"), None)
-    reward = sum(trace.reward for trace in traces)
-    return Played(_text(words.content if words else None), float(reward), components, str(last.stop_condition or ""))
+    reward = float(sum(trace.reward for trace in traces))
+    given = {"components": components, "stop": str(last.stop_condition or ""), "reward": reward}
+    return {"answer": _text(words.content if words else None), "metadata": {INFO: given}}
 
 
 def _is_limit(error: Any) -> bool:
     """Whether our endpoint has refused a request because of the run's limits, which the model has used up."""
     return error.type == "ProviderError" and any(f'"code":"{code}"' in error.message for code in _LIMITS)
+
+
+def _sample(split: str, number: int, data: Any) -> Sample:
+    answer = getattr(data, "answer", None)
+    return Sample(
+        f"{split}-{number}",
+        _messages(data),
+        answer=answer if isinstance(answer, str) and answer else None,
+        metadata={"row": number},
+        split=split,
+    )
 
 
 def _messages(data: Any) -> tuple[Message, ...]:
@@ -197,11 +191,6 @@ def _messages(data: Any) -> tuple[Message, ...]:
     roles = {"system": "system", "assistant": "assistant"}
     prompt = (Message(roles.get(each.role, "user"), _text(each.content)) for each in data.prompt)  # type: ignore[arg-type]
     return (*system, *prompt)
-
-
-def _answer(data: Any) -> str | None:
-    answer = getattr(data, "answer", None)
-    return answer if isinstance(answer, str) and answer else None
 
 
 def _text(content: Any) -> str:

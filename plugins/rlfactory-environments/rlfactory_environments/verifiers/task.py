@@ -15,8 +15,7 @@ from rlfactory_core.errors import ConfigError
 from rlfactory_core.gateway import Endpoint
 from rlfactory_core.settings import Natural, Positive
 from rlfactory_environments.episodes import SolverOptions, SolverTask
-from rlfactory_environments.verifiers.environment import Row, VerifiersEnvironment
-from rlfactory_environments.verifiers.rubric import INFO
+from rlfactory_environments.verifiers.environment import VerifiersEnvironment
 
 Value = TypeVar("Value")
 
@@ -62,14 +61,12 @@ class VerifiersTask(SolverTask):
         return VerifiersEnvironment.load(config.environment, config.arguments, config.settings, config.max_turns)
 
     @cached_property
-    def rows(self) -> Mapping[str, Sequence[Row]]:
+    def rows(self) -> Mapping[str, Sequence[Sample]]:
         """The environment's data by split."""
-        return self.environment.rows(self.config.train_samples, self.config.eval_samples)
+        return self.environment.samples(self.config.train_samples, self.config.eval_samples)
 
     def samples(self, split: str) -> Iterable[Sample]:
-        for row in self.rows[split]:
-            place = {"row": row.number}
-            yield Sample(f"{split}-{row.number}", row.messages, answer=row.answer, metadata=place, split=split)
+        return self.rows[split]
 
     def check(self, samples: Sequence[Sample]) -> None:
         self.bound(*self.environment.reward_bounds)
@@ -94,9 +91,7 @@ class VerifiersTask(SolverTask):
         return await asyncio.wrap_future(self._loop.start_task_soon(work, *arguments))
 
     async def agent(self, sample: Sample, endpoint: Endpoint) -> dict[str, Any]:
-        played = await self._run(self.environment.play, sample.split, int(sample.metadata["row"]), endpoint)
-        given = {"components": dict(played.components), "stop": played.stop, "reward": played.reward}
-        return {"answer": played.answer, "metadata": {INFO: given}}
+        return await self._run(self.environment.play, sample, endpoint)
 
     def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
         """What the solver says; without one the row's answer as it is written there, which may be none."""
