@@ -107,14 +107,16 @@ class Pool:
         for is_last in (False, True):
             worker = await workers.take(key)
             try:
-                return await worker.run(job, seconds)
-            except RlfactoryError as error:
-                if workers.closed:
+                answer = await worker.run(job, seconds)
+            except BaseException as error:
+                workers.end(worker)
+                if workers.closed and isinstance(error, RlfactoryError):
                     raise BackendError(_CLOSED) from error
-                if is_last or (isinstance(error, WorkerLostError) and error.late):
+                if is_last or not isinstance(error, RlfactoryError) or getattr(error, "late", False):
                     raise
-            finally:
+            else:
                 workers.give_back(worker)
+                return answer
         raise AssertionError("unreachable")
 
     async def close(self) -> None:
@@ -175,13 +177,18 @@ class _Workers:
             raise
 
     def give_back(self, worker: _Worker) -> None:
-        """Let others have a worker, if it can go on."""
-        if worker.usable and worker.confinement is self._confinement and not self.closed:
-            self._idle[worker] = None
-            if len(self._all) > self._usual:
-                self.loop.call_later(_IDLE_S, self._end_surplus, worker, worker.jobs)
-        else:
-            self._end(worker)
+        """Let others have a worker that can go on."""
+        if worker.confinement is not self._confinement or self.closed:
+            self.end(worker)
+            return
+        self._idle[worker] = None
+        if len(self._all) > self._usual:
+            self.loop.call_later(_IDLE_S, self._end_surplus, worker, worker.began)
+        self._hand_out()
+
+    def end(self, worker: _Worker) -> None:
+        """End a worker that runs no job."""
+        self._end(worker)
         self._hand_out()
 
     async def close(self) -> None:
@@ -194,7 +201,7 @@ class _Workers:
             if not chosen.done():
                 chosen.set_exception(BackendError(_CLOSED))
         for worker in [*self._all]:
-            self._end(worker)
+            self._end(worker, runs=worker not in self._idle)
         await self.server.aclose()
 
     def drop(self) -> None:
@@ -218,7 +225,6 @@ class _Workers:
                 continue
             self._idle.pop(worker, None)
             worker.began = now
-            worker.jobs += 1
             chosen.set_result(worker)
         self._waiting.extendleft(reversed(left))
         if self._timer is not None:
@@ -248,16 +254,19 @@ class _Workers:
         slow = sum(worker.is_slow(now) for worker in self._all - self._idle.keys())
         return len(self._all) < min(self._usual + slow, self._most)
 
-    def _end_surplus(self, worker: _Worker, jobs: int) -> None:
-        if worker in self._idle and worker.jobs == jobs and len(self._all) > self._usual:
+    def _end_surplus(self, worker: _Worker, began: float) -> None:
+        if worker in self._idle and worker.began == began and len(self._all) > self._usual:
             self._end(worker)
 
-    def _end(self, worker: _Worker) -> None:
+    def _end(self, worker: _Worker, *, runs: bool = False) -> None:
         self._idle.pop(worker, None)
         self._all.discard(worker)
         for key in [key for key, home in self._homes.items() if home is worker]:
             del self._homes[key]
-        worker.end()
+        if worker.process is not None:
+            worker.process.kill()
+            if not runs:  # else its job notices the end, and closes the connection
+                worker.process.connection.close()
 
 
 class _Worker:
@@ -265,10 +274,7 @@ class _Worker:
 
     def __init__(self, server: ForkServer, confinement: Confinement) -> None:
         self.confinement = confinement
-        self.usable = True  # whether another job can follow
         self.began = 0.0  # when it took its job, by the event loop
-        self.jobs = 0
-        self._runs = False
         self._server = server
         self.process: Process | None = None
         self._loop = asyncio.get_running_loop()
@@ -279,21 +285,7 @@ class _Worker:
 
     async def run(self, job: bytes, seconds: float) -> bytes:
         """The answer to a job; see `Pool.run`."""
-        self.usable, self._runs = False, True
-        try:
-            process = self.process or await self._start()
-            answer = await self._ask(process, job, seconds)
-        finally:
-            self._runs = False
-        self.usable = True
-        return answer
-
-    def end(self) -> None:
-        """End the process, and with it what it runs."""
-        if self.process is not None:
-            self.process.kill()
-            if not self._runs:  # else its job notices the end, and closes the connection
-                self.process.connection.close()
+        return await self._ask(self.process or await self._start(), job, seconds)
 
     async def _start(self) -> Process:
         try:
