@@ -109,10 +109,10 @@ class Connection(ABC):
             return ()  # PostgreSQL allows it
         names = ", ".join(self._quoted(column.name) for column in known.columns)
         first = f"FROM {self._quoted(known.name)} LIMIT {_SAMPLED}) AS part_"
-        ((held,),) = self._own(f"SELECT count(*) FROM (SELECT 1 {first}", 1)  # noqa: S608
+        ((held,),) = self._sample(f"SELECT count(*) FROM (SELECT 1 {first}", 1)  # noqa: S608
         numbered = f"SELECT {names}, row_number() OVER () - 1 AS {_PLACE} FROM (SELECT {names} {first}"  # noqa: S608
         step = max(-(-held // rows), 1)
-        return self._own(f"SELECT {names} FROM ({numbered}) AS numbered_ WHERE {_PLACE} % {step} = 0", rows)  # noqa: S608
+        return self._sample(f"SELECT {names} FROM ({numbered}) AS numbered_ WHERE {_PLACE} % {step} = 0", rows)  # noqa: S608
 
     @abstractmethod
     def instance(self, data: TableRows) -> Connection:
@@ -129,8 +129,8 @@ class Connection(ABC):
     def _read_schema(self) -> Schema: ...
 
     @abstractmethod
-    def _own(self, sql: str, rows: int) -> Sequence[Row]:
-        """All rows of one of our own queries, which has about so many; raises `BackendError`."""
+    def _sample(self, sql: str, rows: int) -> Sequence[Row]:
+        """All rows of a query of `read`, which has about so many; raises `BackendError`."""
 
     def _known(self, name: str) -> Table:
         found = self.schema().table(name)

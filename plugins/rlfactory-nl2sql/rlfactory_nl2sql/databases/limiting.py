@@ -64,10 +64,10 @@ def late(seconds: float) -> QueryError:
     return QueryError(Failure.DEADLINE, f"The query took longer than {round(seconds, 2):g} s.")
 
 
-def failed(kind: Failure, said: str) -> QueryError:
-    """The error of a query for which the database or the guard said this."""
+def failed(kind: Failure, reason: str) -> QueryError:
+    """The error of a query with the reason of the database or the guard."""
     if kind is Failure.MEMORY:
-        said = "The query needs more memory than it may use."
+        reason = "The query needs more memory than it may use."
     if kind is Failure.REFUSED:
-        said = f"Refused: {said}. Only a query that reads is allowed."
-    return QueryError(kind, said)
+        reason = f"Refused: {reason}. Only a query that reads is allowed."
+    return QueryError(kind, reason)

@@ -28,8 +28,8 @@ from rlfactory_nl2sql.databases.limiting import collect, failed, late
 from rlfactory_nl2sql.databases.reference import DatabaseRef, connection_url
 from rlfactory_nl2sql.schema import Column, ForeignKey, Schema, Table
 
-_OUR_SECONDS = 30.0  # for our own queries, when tables are sampled
-_OUR_BYTES = 256 << 20
+_SAMPLE_SECONDS = 30.0  # for a sample of a table
+_SAMPLE_BYTES = 256 << 20
 _GRACE = 0.25  # seconds to wait for the server's own timeout before we stop a query
 _PATIENCE = 5.0  # seconds: a busy machine takes long to stop a query, and a connection that is aborted must be reopened
 _CONNECT_SECONDS = 10
@@ -202,8 +202,8 @@ class ServerDatabase(Connection):
             watcher.cancel()
             watcher.join()  # so that a late stop cannot hit the next query
 
-    def _own(self, sql: str, rows: int) -> Sequence[Row]:
-        limits = QueryLimits(_OUR_SECONDS, max(rows, self._limits.rows), _OUR_BYTES, self._limits.memory_mb)
+    def _sample(self, sql: str, rows: int) -> Sequence[Row]:
+        limits = QueryLimits(_SAMPLE_SECONDS, max(rows, self._limits.rows), _SAMPLE_BYTES, self._limits.memory_mb)
         try:
             return self._stream(sql, limits).rows
         except QueryError as error:

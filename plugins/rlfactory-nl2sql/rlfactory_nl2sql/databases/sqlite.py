@@ -81,7 +81,7 @@ class SqliteDatabase(Connection):
         except sqlite3.Error as error:
             raise _lost(self._name, error) from error
 
-    def _own(self, sql: str, rows: int) -> Sequence[Row]:
+    def _sample(self, sql: str, rows: int) -> Sequence[Row]:
         """Values are cut, and text that is not UTF-8 is replaced: a copy could not hold it."""
         before = self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, (1 << 31) - 1)
         try:
@@ -113,31 +113,31 @@ class SqliteDatabase(Connection):
             self._empty.close()
 
     def _failure(self, error: Exception, limits: QueryLimits) -> Exception:
-        said = str(error)
+        message = str(error)
         if self._guard.reason:
             return failed(Failure.REFUSED, self._guard.reason)
         if isinstance(error, MemoryError):
-            return failed(Failure.MEMORY, said)
-        if said == "interrupted":
+            return failed(Failure.MEMORY, message)
+        if message == "interrupted":
             return late(limits.seconds)
-        if "one statement at a time" in said and not isinstance(error, sqlite3.OperationalError):
+        if "one statement at a time" in message and not isinstance(error, sqlite3.OperationalError):
             return failed(Failure.REFUSED, "there is more than one statement")
-        if said == "string or blob too big":
+        if message == "string or blob too big":
             return QueryError(Failure.BYTES, f"The query makes or reads a value of more than {MAX_VALUE:,} bytes.")
-        if said in _NO_ROOM and self._answers():
+        if message in _NO_ROOM and self._answers():
             return QueryError(Failure.MEMORY, "The query needs more room for what it sorts or keeps than it may use.")
-        if said in (*_LOST, *_NO_ROOM) or said.startswith("malformed database schema ("):
+        if message in (*_LOST, *_NO_ROOM) or message.startswith("malformed database schema ("):
             return _lost(self._name, error)
-        shown = said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"  # SQLite quotes text that it cannot read
-        return QueryError(Failure.ERROR, shown + self._hint(said))
+        shown = message if len(message) <= _SHOWN else f"{message[:_SHOWN]}…"  # SQLite quotes text that it cannot read
+        return QueryError(Failure.ERROR, shown + self._hint(message))
 
     def _answers(self) -> bool:
         with contextlib.suppress(sqlite3.Error):
             return bool(self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone())
         return False
 
-    def _hint(self, said: str) -> str:
-        match = _UNKNOWN.fullmatch(said)
+    def _hint(self, message: str) -> str:
+        match = _UNKNOWN.fullmatch(message)
         if match is None:
             return ""
         tables = self.schema().tables
