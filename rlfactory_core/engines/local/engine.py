@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -180,21 +179,18 @@ class LocalEngine(Engine):
         return await self._compute.run(lambda: self._learning().score(sequences))
 
     def save(self, checkpoint: Checkpoint, run: Mapping[str, Any]) -> None:
-        origin = Origin(self._start_folder, self._stop_token_ids, checkpoint.earlier)
-        write_model(checkpoint.folder, self._model, self._tokenizer, origin, self._write_beside)
+        folder, lora = checkpoint.folder, self._start.config.train.lora
         learner, adapters = self._learning(), adapter_weights(self._model)
+        if self._vision is not None:
+            self._vision.save(folder)
+        if lora is not None:
+            plain = {name.replace(".default.", "."): tensor for name, tensor in adapters.items()}
+            write_adapter(folder, lora, plain, self._start_folder)
+        origin = Origin(self._start_folder, self._stop_token_ids, checkpoint.earlier)
+        write_model(folder, self._model, self._tokenizer, origin)
         critic = learner.critic.state_dict() if learner.critic is not None else {}
         own = {"optimizer": learner.optimizer.state_dict(), "trainable": adapters, "critic": critic}
         torch.save({**run, **own}, checkpoint.state)
-
-    def _write_beside(self, folder: Path) -> None:
-        if self._vision is not None:
-            self._vision.save(folder)
-        lora = self._start.config.train.lora
-        if lora is not None:
-            weights = adapter_weights(self._model).items()
-            plain = {name.replace(".default.", "."): tensor for name, tensor in weights}
-            write_adapter(folder, lora, plain, self._start_folder)
 
     def _learning(self) -> Learner:
         if self._learner is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -83,18 +83,11 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
     return loaded.to(device).eval(), tokenizer
 
 
-def write_model(
-    folder: Path,
-    model: Any,
-    tokenizer: Any,
-    origin: Origin = NOWHERE,
-    beside: Callable[[Path], None] = lambda _folder: None,
-) -> None:
+def write_model(folder: Path, model: Any, tokenizer: Any, origin: Origin = NOWHERE) -> None:
     """A Hugging Face folder: config, weights, tokenizer with its chat template; LoRA is merged into the weights."""
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder, state_dict=merged_state_dict(model))
     tokenizer.save_pretrained(folder)
-    beside(folder)
     complete(folder, origin)
 
 
