@@ -73,15 +73,16 @@ class PolicyMovedProof:
         self._rows: list[TrainSequence] = []  # each ends with the token that was sampled before the updates
         self._old: Sequence[float] = ()
         self._noise = 0.0
-        self._updates = 0
-        self._over = False
+        self._left = UPDATES
         self.found: Moved | None = None
 
     async def before(self, batches: Sequence[TrainBatch]) -> None:
         """Look at what is about to be trained; done once, before the first update that trains anything."""
-        if self._over or self._rows:
+        if self._rows or not self._left:
             return
         rows = _least_likely([row for batch in batches for micro in batch.microbatches for row in micro])
+        if not rows:
+            return
         sampled = await self._sample(rows, "before")
         self._rows = [
             replace(row, ids=(*row.ids[:-1], *each.token_ids)) for row, each in zip(rows, sampled, strict=True)
@@ -95,24 +96,22 @@ class PolicyMovedProof:
         Raises:
             TrainingError: the sampler has the old weights.
         """
-        if self._over or not self._rows:
+        if not self._rows:
             return
-        self._updates += 1
+        self._left -= 1
         new, sampled = await self._score(), await self._sample(self._rows, str(step))
-        same = [n for n, row in enumerate(self._rows) if sampled[n].token_ids[0] == row.ids[-1]]
+        compared = zip(self._rows, sampled, self._old, new, strict=True)
+        same = [(each.logprobs[0], *both) for row, each, *both in compared if each.token_ids[0] == row.ids[-1]]
         if same:
-            logprobs = [sampled[n].logprobs[0] for n in same]
-            old, new = [self._old[n] for n in same], [new[n] for n in same]
-            self.found = Moved.of(step, logprobs, old, new, self._noise)
+            logprobs, before, after = zip(*same, strict=True)
+            self.found = Moved.of(step, logprobs, before, after, self._noise)
             self.found.check()
-        self._over = (self.found is not None and self.found.measurable) or self._updates >= UPDATES
-        if self._over:
+            self._left = 0 if self.found.measurable else self._left
+        if not self._left:
             self._rows = []
 
     async def _score(self) -> Sequence[float]:
         """The trainer's log-prob of each row's last token."""
-        if not self._rows:
-            return []
         return [each[0] for each in await self._engine.score(self._rows)]
 
     async def _sample(self, rows: Sequence[TrainSequence], when: str) -> list[SampledTokens]:
