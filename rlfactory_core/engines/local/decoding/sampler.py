@@ -34,7 +34,6 @@ class LocalSampler:
 
     def __init__(self, decoder: SlotDecoder | PaddedDecoder, compute: Executor, *, deterministic: bool = False) -> None:
         self.decoder = decoder
-        self.sampled_tokens = 0
         self.idle_s = 0.0  # in which nothing could be sampled, since all trajectories waited for something else
         self._compute = compute
         self._deterministic = deterministic
@@ -98,7 +97,6 @@ class LocalSampler:
                     continue
                 finished = await loop.run_in_executor(self._compute, self._burst, admitted)
                 for request, tokens in finished:
-                    self.sampled_tokens += len(tokens.token_ids)
                     answer = self._answers.pop(request.session, None)
                     if answer is not None and not answer.done():
                         answer.set_result(tokens)
