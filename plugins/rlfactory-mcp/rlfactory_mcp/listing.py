@@ -10,36 +10,68 @@ import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
 from typing import Any
 
 from rlfactory_core.errors import UsageError
 from rlfactory_core.tools import mended
 from rlfactory_core.utils.display import shortened
-from rlfactory_mcp.compat import ListedTool, Listing, RpcError, Session
+from rlfactory_mcp.rpc import Peer, RpcError
 
+_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # of the protocol, with a handshake
 _UNSAID_S = 5.0  # for a server to list tools though it does not say that it has any
 _SCHEMAS = ("inputSchema", "input_schema", "parameters")  # the first is the protocol's
 
 
-async def introduce(session: Session) -> Listing:
+@dataclass(frozen=True, slots=True)
+class ListedTool:
+    """One tool as a server describes it."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]  # JSON schema of the arguments object
+    idempotent: bool = False  # the server says that a repeated call does no harm
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a server offers."""
+
+    greeting: Mapping[str, Any]  # its answer to the handshake
+    tools: tuple[ListedTool, ...]
+    problems: tuple[str, ...] = ()  # what was left out or read as something else, for the user
+
+    @property
+    def identity(self) -> str:
+        """The server's own name and version."""
+        info = self.greeting.get("serverInfo")
+        said = info if isinstance(info, Mapping) else {}
+        return " ".join(str(said[key]) for key in ("name", "version") if said.get(key) is not None)
+
+
+async def introduce(peer: Peer) -> Listing:
     """Do the handshake and read the list of tools."""
-    answer = await session.introduce()
-    info = answer.get("serverInfo")
-    info = info if isinstance(info, Mapping) else {}
-    identity = " ".join(str(info[key]) for key in ("name", "version") if info.get(key) is not None)
-    problems = [session.problem] if session.problem else []
+    client = {"name": "rlfactory", "version": version("rlfactory-mcp")}
+    asked = {"protocolVersion": _VERSIONS[-1], "capabilities": {}, "clientInfo": client}
+    answer = await peer.request("initialize", asked)
+    said, problems = answer.get("protocolVersion"), list[str]()
+    peer.version = said if said in _VERSIONS else _VERSIONS[-1]
+    if said != peer.version:
+        problems.append(f"it speaks the protocol's version {said!r}, which is unknown; it is read as {peer.version}")
+    peer.notify("notifications/initialized", {})
     capabilities = answer.get("capabilities")
     if isinstance(capabilities, Mapping) and capabilities.get("tools") is not None:
-        tools = await list_tools(session, problems)
+        tools = await list_tools(peer, problems)
     else:
         tools = []
         with suppress(TimeoutError, RpcError):
             async with asyncio.timeout(_UNSAID_S):
-                tools = await list_tools(session, problems)
-    return Listing(identity, tuple(tools), tuple(problems))
+                tools = await list_tools(peer, problems)
+    return Listing(answer, tuple(tools), tuple(problems))
 
 
-async def list_tools(session: Session, problems: list[str]) -> list[ListedTool]:
+async def list_tools(peer: Peer, problems: list[str]) -> list[ListedTool]:
     """All pages of the list.
 
     Args:
@@ -48,7 +80,7 @@ async def list_tools(session: Session, problems: list[str]) -> list[ListedTool]:
     tools: dict[str, ListedTool] = {}
     cursors: list[Any] = [None]
     while True:
-        page = await session.request("tools/list", {} if cursors[-1] is None else {"cursor": cursors[-1]})
+        page = await peer.request("tools/list", {} if cursors[-1] is None else {"cursor": cursors[-1]})
         read = list(_read_page(page, problems))
         problems += [_twice(tool.name) for tool in read if tools.setdefault(tool.name, tool) != tool]
         cursor = page.get("nextCursor")

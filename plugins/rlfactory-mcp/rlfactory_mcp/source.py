@@ -20,13 +20,13 @@ from rlfactory_core.errors import BackendError, ConfigError, ToolArgumentsError,
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools import ServerState, ServerTool
 from rlfactory_core.types import ToolSpec
-from rlfactory_mcp.compat import ListedTool, Listing, require_sdk
 from rlfactory_mcp.config import ServerConfig, expand, read_servers
+from rlfactory_mcp.connection import Connection
 from rlfactory_mcp.dialects import entries, in_our_keys, is_disabled
 from rlfactory_mcp.files import parse_json
-from rlfactory_mcp.servers import LocalServers
-from rlfactory_mcp.sharing.client import RemoteServers
-from rlfactory_mcp.sharing.rendezvous import meeting_place
+from rlfactory_mcp.listing import ListedTool, Listing
+from rlfactory_mcp.servers import Servers
+from rlfactory_mcp.sharing import Sharing, meeting_place
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class McpSource:
 
     def __init__(self, config: Path | str | Mapping[str, Any] | Sequence[Any]) -> None:
         self._configs = read_servers(config)
-        self._servers: LocalServers | RemoteServers | None = None
+        self._servers: Servers | None = None
 
     def __repr__(self) -> str:
         return f"McpSource({', '.join(config.name for config in self._configs)})"
@@ -58,16 +58,12 @@ class McpSource:
         Processes of a group share one set of servers, which a daemon owns.
 
         Raises:
-            MissingExtraError: the package mcp is not installed.
             UsageError: an environment variable is not set, a filter matches nothing, a name occurs twice, or there is
                 no tool at all.
             BackendError: servers do not start; the message has the end of their stderr.
         """
-        require_sdk()
         expanded = [expand(config, os.environ) for config in self._configs]
-        self._servers = (
-            RemoteServers(meeting_place(group, self._configs), expanded) if group else LocalServers(expanded)
-        )
+        self._servers = Servers(expanded, Sharing(meeting_place(group, self._configs), expanded) if group else None)
         listings = await self._servers.open()
         # Versions come from the configuration before expansion: without secrets, and the same on every machine.
         chosen = choose_tools(self._configs, listings, taken)
@@ -105,7 +101,6 @@ def pasted_servers(text: str) -> Mapping[str, Mapping[str, Any]]:
 
 def check_servers(config: Path | str | Mapping[str, Any]) -> None:
     """Check a configuration without starting a server; a `UsageError` for an environment variable that is not set."""
-    require_sdk()
     for server in read_servers(config):
         expand(server, os.environ)
         for hint in server.hints:
@@ -122,23 +117,21 @@ async def try_servers(
 
     Raises:
         ConfigError: the configuration does not fit.
-        MissingExtraError: the package mcp is not installed.
         UsageError: two tools have one name.
     """
-    require_sdk()
     servers = read_servers(config)
     found = await asyncio.gather(*map(_try, servers))
     listings = {server.name: each for server, each in zip(servers, found, strict=True) if isinstance(each, Listing)}
     chosen = choose_tools([server for server in servers if server.name in listings], listings, taken)
     problems = [each if isinstance(each, str) else "" for each in found]
     states = [ServerState(server.name, problem) for server, problem in zip(servers, problems, strict=True)]
-    return [McpTool(tool, LocalServers(())) for tool in chosen], states
+    return [McpTool(tool, Servers(())) for tool in chosen], states
 
 
 async def _try(config: ServerConfig) -> Listing | str:
     """What the server offers, or why not."""
     try:
-        servers = LocalServers([expand(config, os.environ)])
+        servers = Servers([expand(config, os.environ)])
         try:
             listings = await servers.open()
         finally:
@@ -158,7 +151,7 @@ def _no_tools(listings: Mapping[str, Listing]) -> str:
 class McpTool(ServerTool):
     """A tool of an MCP server; the source opens and closes the server."""
 
-    def __init__(self, chosen: ChosenTool, servers: LocalServers | RemoteServers) -> None:
+    def __init__(self, chosen: ChosenTool, servers: Servers) -> None:
         server, listed = chosen.server, chosen.listed
         self.spec = ToolSpec(chosen.name, listed.description, listed.parameters)
         self.idempotent = listed.idempotent if server.idempotent is None else server.idempotent
@@ -189,13 +182,14 @@ class McpTool(ServerTool):
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Make the call; see `Connection.call` for what it raises."""
         _check_text(arguments)
-        session = await self._session(context) if self._server.per_trajectory else ""
-        return await self._servers.call(self._server.name, self._name, arguments, session)
+        if not self._server.per_trajectory:
+            return await self._servers.call(self._server.name, self._name, arguments)
+        return await (await self._session(context)).call(self._name, arguments)
 
-    async def _session(self, context: ToolContext) -> str:
-        """The trajectory's session, started at its first call and shared by all tools of the server."""
+    async def _session(self, context: ToolContext) -> Connection:
+        """The trajectory's own, made at its first call and shared by all tools of the server."""
 
-        async def start() -> str:
+        async def start() -> Connection:
             session = await self._servers.start_session(self._server.name)
             context.on_end(lambda: self._servers.end_session(session))
             return session

@@ -16,8 +16,8 @@ import pytest
 from documents import ROOT
 from mcp_calls import OpenedServers, context, fake, opened, servers
 from process_tree import is_running, parent
-from rlfactory_mcp.sharing import client
-from rlfactory_mcp.sharing.rendezvous import Rendezvous
+from rlfactory_mcp import sharing
+from rlfactory_mcp.sharing import Rendezvous
 from rlfactory_mcp.source import McpSource
 from waiting import until
 
@@ -148,24 +148,26 @@ def test_a_host_that_is_killed_gives_infra_faults_and_the_next_call_starts_anoth
 def test_a_host_that_stops_is_killed_and_another_is_started(
     group: str, at_open: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    config = servers(it=fake(ping_timeout=0.5))
+
     async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
         host = parent(pid)
         os.kill(host, signal.SIGSTOP)
         if at_open:
-            other = McpSource(servers(it=fake()))
+            other = McpSource(config)
             tools = {tool.spec.name: tool for tool in await other.open((), group)}
             fresh = int(await tools["pid"].call({}, context("b")))
             await other.close()
         else:
-            with pytest.raises(ToolUnavailableError):
-                await it.call("sleep", seconds=60)
+            await it.cut("sleep", seconds=60)  # as at its deadline
+            await it.until(it.is_back)
             fresh = int(await it.call("pid"))
         assert fresh != pid
         until(lambda: not is_running(host) and not is_running(pid), "the servers to end")
 
-    monkeypatch.setattr(client, "_SILENT_S", 3.0)
-    opened(servers(it=fake()), work, group=group)
+    monkeypatch.setattr(sharing, "_SILENT_S", 1.0)
+    opened(config, work, group=group)
 
 
 def test_a_host_that_is_killed_at_the_end_leaves_no_folder(folder: Path, group: str) -> None:
@@ -238,8 +240,8 @@ def test_a_folder_that_others_may_enter_is_not_used(folder: Path) -> None:
     place = Rendezvous(folder / "open")
     place.folder.mkdir(mode=0o777)
     place.folder.chmod(0o777)
-    with pytest.raises(BackendError, match="open to other users"), place.try_lock():
-        pass
+    with pytest.raises(BackendError, match="open to other users"):
+        place.claim()
     place.folder.rmdir()
 
 
@@ -277,6 +279,3 @@ def test_a_broken_host_is_an_error_and_not_a_hang(folder: Path, group: str, monk
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(BackendError, match="does not start"):
         opened(servers(it=fake()), None, group=group)  # type: ignore[arg-type]
-    for place in folder.iterdir():
-        (place / "lock").unlink()
-        place.rmdir()
