@@ -77,13 +77,14 @@ class Peer:
             del self._answers[number]
         if message is None:
             raise self._reason
-        self.answered += 1
         result, error = message.get("result"), message.get("error")
+        failure = None
+        if isinstance(error, Mapping) and isinstance(error.get("code"), int):
+            failure = RpcError(error["code"], str(error.get("message", "")))
+        self.answered += failure is None or failure.code not in (UNREACHABLE, RELAYED)
         if isinstance(result, Mapping):
             return result
-        if isinstance(error, Mapping) and isinstance(error.get("code"), int):
-            raise RpcError(error["code"], str(error.get("message", "")))
-        raise ValueError("neither a result nor an error")
+        raise failure or ValueError("neither a result nor an error")
 
     def notify(self, method: str, params: Mapping[str, Any]) -> None:
         if not self.over.is_set():
