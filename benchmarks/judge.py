@@ -48,9 +48,8 @@ import torch
 from judge_overlap import BAR_HIDDEN, TOOL_MOST_S, TOOL_S, VOTES, measure_overlap
 from loopback import MAX_TOKENS, loopback_server
 from machine import MINIATURE, describe, finish, publish
-from rlfactory_judge.contract import UnreadableError
 from rlfactory_judge.demo.server import local_server
-from rlfactory_judge.forms.kinds import ScoreForm
+from rlfactory_judge.forms import ScoreForm, UnreadableError
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.scoring.judge import OutcomeJudge

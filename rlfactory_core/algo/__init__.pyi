@@ -5,6 +5,7 @@ from .batch import build_batches as build_batches
 from .batch import trajectory_weights as trajectory_weights
 from .evaluation import EvalPass as EvalPass
 from .evaluation import summarise as summarise
+from .evaluation import wilson as wilson
 from .guard import STOPPED_BY as STOPPED_BY
 from .losses import Clip as Clip
 from .losses import TokenLoss as TokenLoss

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from rlfactory_judge.contract import Form
-from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
+from rlfactory_judge.forms import Form, RankingForm, ScoreForm, TurnScoresForm
 
 TEN = ScoreForm(0, 10)
 FORMS: dict[str, tuple[Form, int]] = {

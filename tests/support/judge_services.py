@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlfactory_judge.contract import Question, Reply
-from rlfactory_judge.forms.kinds import ScoreForm
+from rlfactory_judge.forms import ScoreForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.service.endpoint import Timing
 from rlfactory_judge.service.service import JudgeService, cost

@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_judge.contract import Form, Question, Reply
-from rlfactory_judge.forms.kinds import RankingForm, TurnScoresForm
+from rlfactory_judge.contract import Question, Reply
+from rlfactory_judge.forms import Form, RankingForm, TurnScoresForm
 from rlfactory_judge.trust.labels import LabelledAnswer, LabelledPair, Labels
 
 from rlfactory_core.types import Trajectory

@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from rlfactory_judge.contract import Form, Question, Reply
+from rlfactory_judge.contract import Question, Reply
+from rlfactory_judge.forms import Form
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import final_answer
 from rlfactory_judge.scoring.judge import Judge

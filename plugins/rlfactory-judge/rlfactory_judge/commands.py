@@ -57,7 +57,7 @@ def ask(
     exit code is 0 for any score, 1 if the judge does not reply or its reply cannot be parsed, and 2 if the input cannot
     be used.
     """
-    from rlfactory_judge.forms.kinds import ScoreForm
+    from rlfactory_judge.forms import ScoreForm
     from rlfactory_judge.rubrics.rubric import Rubric
     from rlfactory_judge.service.service import JudgeService
 

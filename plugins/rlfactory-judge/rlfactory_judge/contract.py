@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from rlfactory_core.errors import VerifierError
-from rlfactory_judge.forms.reading import Form, UnreadableError
-
-__all__ = [
-    "BudgetError", "Form", "JudgeHost", "JudgePlace", "Question", "RefusedError", "RejectedError", "Reply",
-    "UnavailableError", "UnreadableError",
-]  # fmt: skip
+from rlfactory_judge.forms import Form
 
 
 class RefusedError(VerifierError):

@@ -42,9 +42,4 @@ def rlfactory_report_sections(register: Register) -> None:
 
 @hookimpl
 def rlfactory_commands(register: Register) -> None:
-    def make() -> object:
-        from rlfactory_judge.commands import judge
-
-        return judge
-
-    register("judge", make)
+    register("judge", Lazy("rlfactory_judge.commands:judge").load)

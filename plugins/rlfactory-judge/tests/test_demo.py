@@ -19,11 +19,10 @@ from process_tree import is_running
 from rlfactory_judge.contract import JudgeHost, JudgePlace
 from rlfactory_judge.demo import judge_model
 from rlfactory_judge.demo import task as task_module
-from rlfactory_judge.demo.cases import CaseMaker
-from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC, Examiner, demo_labels, verdict
+from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC, CaseMaker, Examiner, demo_labels, verdict
 from rlfactory_judge.demo.server import local_server
 from rlfactory_judge.demo.task import JudgeDemo
-from rlfactory_judge.forms.kinds import ScoreForm
+from rlfactory_judge.forms import ScoreForm
 from rlfactory_judge.rubrics.injections import injections
 from rlfactory_judge.rubrics.rubric import Rubric
 from rlfactory_judge.trust.labels import LabelledAnswer, read_labels, write_labels

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 from judge_forms import FORMS, TEN
-from rlfactory_judge.contract import Form, UnreadableError
-from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
+from rlfactory_judge.forms import Form, RankingForm, ScoreForm, TurnScoresForm, UnreadableError
 
 from rlfactory_core.clients.wire import sampled_from_wire
 

@@ -11,8 +11,7 @@ from effort import modest_effort
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from judge_forms import FORMS, TEN
-from rlfactory_judge.contract import Form, UnreadableError
-from rlfactory_judge.forms.kinds import RankingForm
+from rlfactory_judge.forms import Form, RankingForm, UnreadableError
 
 FILLER = st.text(max_size=40)
 PIECES = st.sampled_from(

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 from rlfactory_judge.commands import judge
-from rlfactory_judge.forms.kinds import ScoreForm
+from rlfactory_judge.forms import ScoreForm
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.rubric import BUILT_IN, Rubric
 from rlfactory_judge.scoring.factory import make_judge

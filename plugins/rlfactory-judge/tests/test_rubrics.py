@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
+from rlfactory_judge.forms import RankingForm, ScoreForm, TurnScoresForm
 from rlfactory_judge.options import Mode
 from rlfactory_judge.rubrics.quoting import NOTICE, quoted
 from rlfactory_judge.rubrics.rubric import BUILT_IN, MAX_RESULT, MAX_TRANSCRIPT, Rubric

@@ -10,8 +10,8 @@ from functools import cache
 
 import pytest
 from obedient_judge import TAGGED, TRIPLE, ObedientJudge, triple_quoted
-from rlfactory_judge.contract import Question, UnreadableError
-from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
+from rlfactory_judge.contract import Question
+from rlfactory_judge.forms import RankingForm, ScoreForm, TurnScoresForm, UnreadableError
 from rlfactory_judge.options import Mode
 from rlfactory_judge.rubrics import quoting
 from rlfactory_judge.rubrics.injections import FIELD, injections

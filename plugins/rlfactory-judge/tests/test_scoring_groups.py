@@ -9,7 +9,8 @@ from collections import Counter
 from itertools import combinations
 
 import pytest
-from rlfactory_judge.contract import RejectedError, UnreadableError
+from rlfactory_judge.contract import RejectedError
+from rlfactory_judge.forms import UnreadableError
 from rlfactory_judge.scoring.group_judge import NEUTRAL, PairwiseJudge, RankingJudge
 from scripted_judge import answered, attempt, broken, group, listed, make
 

@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from rlfactory_judge.contract import RefusedError, RejectedError, UnreadableError
-from rlfactory_judge.forms.kinds import TurnScoresForm
+from rlfactory_judge.contract import RefusedError, RejectedError
+from rlfactory_judge.forms import TurnScoresForm, UnreadableError
 from rlfactory_judge.scoring.judge import OutcomeJudge, ProcessJudge
 from scripted_judge import answered, attempt, broken, make
 

@@ -12,7 +12,7 @@ import pytest
 from faulty_openai import hung, said, serve_faults
 from judge_services import judging, question, run_alone
 from rlfactory_judge.contract import BudgetError
-from rlfactory_judge.service.budget import TokenBudget
+from rlfactory_judge.service.service import TokenBudget
 
 from rlfactory_core.errors import UsageError
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 SPENDER = """
 import asyncio, sys
 from pathlib import Path
-from rlfactory_judge.service.budget import TokenBudget
+from rlfactory_judge.service.service import TokenBudget
 
 async def main():
     budget = TokenBudget(10**9, Path(sys.argv[1]))

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from faulty_openai import Act, Connection, completion, dripped, dropped, hung, refused, said, sent, serve_faults, torn
 from judge_services import Clock, judging, question, run_alone
-from rlfactory_judge.contract import RefusedError, UnavailableError, UnreadableError
+from rlfactory_judge.contract import RefusedError, UnavailableError
+from rlfactory_judge.forms import UnreadableError
 from rlfactory_judge.rubrics.quoting import quoted
 
 from rlfactory_core.errors import VerifierError

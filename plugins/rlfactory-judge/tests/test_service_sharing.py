@@ -12,7 +12,7 @@ import pytest
 from faulty_openai import Gate, hung, refused, said, serve_faults
 from judge_services import Clock, judging, question, run_alone
 from rlfactory_judge.contract import JudgePlace, Question, RefusedError, UnavailableError
-from rlfactory_judge.forms.kinds import ScoreForm
+from rlfactory_judge.forms import ScoreForm
 from rlfactory_judge.scoring.factory import make_judge
 from rlfactory_judge.trust.gate import kept_figures
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from labelled_answers import DataRubric, KnownJudge, Text, is_right, labelled
-from rlfactory_judge.contract import BudgetError, UnavailableError, UnreadableError
+from rlfactory_judge.contract import BudgetError, UnavailableError
+from rlfactory_judge.forms import UnreadableError
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.trust.calibration import Calibration, Figure, calibration_text, summarise
 from rlfactory_judge.trust.figures import Estimate

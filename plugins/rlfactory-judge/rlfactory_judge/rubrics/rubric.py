@@ -18,7 +18,8 @@ from rlfactory_core.errors import ConfigError, nearest
 from rlfactory_core.rewards import last_answer
 from rlfactory_core.tools import to_text
 from rlfactory_core.types import Message, Sample, StopReason, ToolCall, Trajectory, Turn
-from rlfactory_judge.contract import Form, Question
+from rlfactory_judge.contract import Question
+from rlfactory_judge.forms import Form
 from rlfactory_judge.options import SINGLE, Mode
 from rlfactory_judge.rubrics.quoting import MAX_QUOTED, NOTICE, harmless, quoted, whole_quotations
 
@@ -162,9 +163,8 @@ class Rubric:
         shared = _shared(example.sample)
         shared["sample"]["metadata"] = _Anything()
         try:
-            rubric._rendered(
-                {**shared, **rubric._attempts([example] if mode in SINGLE else [example] * 2)}, "A number."
-            )
+            attempts = rubric._attempts([example] if mode in SINGLE else [example] * 2)
+            rubric._rendered({**shared, **attempts}, "A number.")
         except ConfigError as error:  # metadata without real values makes some expressions fail
             if not (isinstance(error.__cause__, (TypeError, ValueError)) and "metadata" in source):
                 raise
@@ -172,22 +172,24 @@ class Rubric:
 
     def question(self, trajectory: Trajectory, form: Form) -> Question:
         """The question about one trajectory (modes outcome and process); raises as `render_block`."""
-        return self._asked([trajectory], form)
-
-    def question_of_many(self, trajectories: Sequence[Trajectory], form: Form) -> Question:
-        """The question about several attempts at one sample, numbered from 1 in the given order (the other modes)."""
-        return self._asked(trajectories, form)
+        return self.question_of_many([trajectory], form)
 
     def question_of_text(self, *, prompt: str, answer: str, truth: Sequence[str], form: Form) -> Question:
         """The question about an answer without a trajectory, taken as the text of a single turn."""
-        return self._asked([one_turn(prompt, answer, truth)], form, answer=quoted(answer))
+        return self.question_of_many([one_turn(prompt, answer, truth)], form, answer=quoted(answer))
 
-    def _asked(self, trajectories: Sequence[Trajectory], form: Form, **more: str) -> Question:
+    def question_of_many(self, trajectories: Sequence[Trajectory], form: Form, **more: str) -> Question:
+        """The question about several attempts at one sample, numbered from 1 in the given order (the other modes)."""
         data = {**_shared(trajectories[0].sample), **self._attempts(trajectories), **more}
         return Question(*self._rendered(data, form.instruction), form)
 
     def _attempts(self, trajectories: Sequence[Trajectory]) -> dict[str, Any]:
-        views = [_view(one, MAX_TRANSCRIPT // len(trajectories)) for one in trajectories]
+        budget = MAX_TRANSCRIPT // len(trajectories)  # characters of each transcript, and of each answer
+        views = []
+        for one in trajectories:
+            turns = turn_views(one.turns, budget)
+            answer = quoted(final_answer(one), min(MAX_QUOTED, budget))
+            views.append({"answer": answer, "transcript": transcript(turns), "turns": turns})
         if self.mode in SINGLE:
             return views[0]
         return {"candidates": [{"number": number, **view} for number, view in enumerate(views, 1)]}
@@ -198,24 +200,11 @@ class Rubric:
         return (system if self._quotes else f"{system}\n\n{NOTICE}".strip()), user
 
 
-def _view(trajectory: Trajectory, budget: int) -> dict[str, Any]:
-    """One attempt as data; ``budget`` limits the characters of its transcript and of its answer."""
-    views = turn_views(trajectory.turns, budget)
-    answer = quoted(final_answer(trajectory), min(MAX_QUOTED, budget))
-    return {"answer": answer, "transcript": transcript(views), "turns": views}
-
-
 def _shared(sample: Sample) -> dict[str, Any]:
-    return {"sample": sample_view(sample), "truth": [quoted(text) for text in _truth(sample.answer)]}
-
-
-def _truth(answer: object) -> tuple[str, ...]:
-    """The accepted answers as texts; empty if the sample has no ground truth."""
-    if answer is None:
-        return ()
-    if isinstance(answer, Iterable) and not isinstance(answer, (str, bytes, Mapping)):
-        return tuple(to_text(item) for item in answer)
-    return (to_text(answer),)
+    answer = sample.answer
+    is_one = isinstance(answer, (str, bytes, Mapping)) or not isinstance(answer, Iterable)
+    truth = () if answer is None else (answer,) if is_one else answer
+    return {"sample": sample_view(sample), "truth": [quoted(to_text(item)) for item in truth]}
 
 
 def one_turn(prompt: str, answer: str, truth: Sequence[str]) -> Trajectory:

@@ -79,26 +79,18 @@ def _problems(options: JudgeOptions) -> Iterator[str]:
             f"min_kappa is {options.min_kappa:g}, but there are no labels to measure it on. Give labelled examples: "
             "labels: labels.jsonl"
         )
-    yield from _pool(options) if options.placement == "pool" else _server(options)
-
-
-def _server(options: JudgeOptions) -> Iterator[str]:
+    if options.placement == "pool":
+        if options.url is not None:
+            yield "url names a server, and placement is 'pool', in which engine=verl starts its own. Leave one out."
+        if options.model is None:
+            yield "placement is 'pool' and needs a model to serve: model: PATH_OR_HUB_ID"
+        if options.gpus % options.tensor_parallel:
+            yield f"gpus is {options.gpus}: expected a multiple of tensor_parallel, {options.tensor_parallel}."
+        return
     for name in sorted({"gpus", "tensor_parallel"} & options.model_fields_set):
-        yield (
-            f"{name} is for placement: pool, in which engine=verl serves the judge. A server of your own has "
-            "options of its own."
-        )
+        yield f"{name} is for placement: pool, in which engine=verl serves the judge. Your server has its own options."
     if options.url is not None and (shown := without_credentials(options.url)) != options.url:
         yield (
             f"url: the address {shown} has a user and a password, which the run would save. Put the key into an "
             "environment variable, and name it: api_key_env: JUDGE_KEY"
         )
-
-
-def _pool(options: JudgeOptions) -> Iterator[str]:
-    if options.url is not None:
-        yield "url names a server, and placement is 'pool', in which engine=verl starts its own. Leave one out."
-    if options.model is None:
-        yield "placement is 'pool' and needs a model to serve: model: PATH_OR_HUB_ID"
-    if options.gpus % options.tensor_parallel:
-        yield f"gpus is {options.gpus}: expected a multiple of tensor_parallel, {options.tensor_parallel}."

@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.types import Group, Message, Score, Trajectory, Turn, Verdict
-from rlfactory_judge.contract import BudgetError, RejectedError, Reply, UnavailableError, UnreadableError
-from rlfactory_judge.forms.kinds import RankingForm
+from rlfactory_judge.contract import BudgetError, RejectedError, Reply, UnavailableError
+from rlfactory_judge.forms import RankingForm, UnreadableError
 from rlfactory_judge.rubrics.rubric import final_answer
 from rlfactory_judge.scoring.judge import Judge, alone_unreadable, score_without_judge, shortened
 from rlfactory_judge.service.service import ask_all, cost, worst_failure

@@ -12,16 +12,8 @@ from typing import TYPE_CHECKING, ClassVar
 from rlfactory_core.errors import VerifierError
 from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.types import Score, Trajectory, Verdict
-from rlfactory_judge.contract import (
-    BudgetError,
-    Form,
-    JudgeHost,
-    RejectedError,
-    Reply,
-    UnavailableError,
-    UnreadableError,
-)
-from rlfactory_judge.forms.kinds import ScoreForm, TurnScoresForm
+from rlfactory_judge.contract import BudgetError, JudgeHost, RejectedError, Reply, UnavailableError
+from rlfactory_judge.forms import Form, ScoreForm, TurnScoresForm, UnreadableError
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import injections
 from rlfactory_judge.service.service import JudgeService, majority, medians, poll
@@ -155,22 +147,16 @@ class Judge:
 
 def alone_unreadable(failure: object) -> Verdict:
     """The verdict on an attempt that cannot be judged, while others at the same sample can."""
-    return Verdict(
-        passed=False, reasons=(f"other attempts at this sample could be judged, and this one not: {failure}",)
-    )
-
-
-def wrote_nothing(trajectory: Trajectory) -> bool:
-    """Whether an attempt has no text at all, neither an answer nor reasoning nor a call."""
-    messages = (turn.message for turn in trajectory.turns)
-    return not any(one.content.strip() or one.reasoning.strip() or one.tool_calls for one in messages)
+    why = f"other attempts at this sample could be judged, and this one not: {failure}"
+    return Verdict(passed=False, reasons=(why,))
 
 
 def score_without_judge(trajectory: Trajectory) -> Score | None:
     """The score of an attempt that is masked already, or wrote nothing and so failed; None: ask the judge."""
+    messages = [turn.message for turn in trajectory.turns]
     if trajectory.masked:
         verdict = Verdict(passed=None, reasons=("not asked: a fault has masked the attempt already",))
-    elif wrote_nothing(trajectory):
+    elif not any(one.content.strip() or one.reasoning.strip() or one.tool_calls for one in messages):
         verdict = Verdict(passed=False, reasons=("not asked: the attempt wrote nothing",))
     else:
         return None

@@ -9,11 +9,11 @@ import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from rlfactory_core.cache import digest
 from rlfactory_core.clients import OpenAIClient
-from rlfactory_core.errors import BackendError, UsageError, VerifierError
+from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.tools import CircuitBreaker
 from rlfactory_core.types import Message, SamplingParams
@@ -102,13 +102,6 @@ class Timing:
         await self.sleep(backoff_s(failures, self.first_pause_s, self.longest_pause_s))
 
 
-class Answered(NamedTuple):
-    """A completion, and the number of requests for it."""
-
-    completion: Sampled
-    requests: int
-
-
 def request_counts(requests: int) -> dict[str, int]:
     """The counts of a question that took so many requests."""
     return {"requests": requests, "retries": max(0, requests - 1)}
@@ -150,30 +143,26 @@ class Endpoint:
             BackendError: it does not answer or cannot be used; the message says what to start.
             UsageError: several models are served and none is named.
         """
+        limit_s = 2 * self._options.request_s
         for failures in range(1, _START_TRIES + 1):
             try:
-                await self._start()
-                break
-            except BackendError as error:
-                if failures == _START_TRIES or not _may_pass(error) or isinstance(error.__cause__, TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    await self._client.open()
+                    if self._options.output == "auto":
+                        self._constrained = await enforces_schemas(self._client, self._options.max_tokens)
+                return
+            except BaseException as error:
+                await self._client.close()
+                if not isinstance(error, (TimeoutError, BackendError)):
+                    raise
+                if isinstance(error, TimeoutError) or failures == _START_TRIES or not _may_pass(error):
+                    late = f"{self.url} gave no answer within {limit_s:g} s."
+                    why = error if isinstance(error, BackendError) else late
                     raise BackendError(
-                        f"The judge cannot be asked. {error} `vllm serve {self._named or 'MODEL'}` starts a server; "
+                        f"The judge cannot be asked. {why} `vllm serve {self._named or 'MODEL'}` starts a server; "
                         "the judge's url is the address of one that runs."
                     ) from error
-                await self._timing.back_off(failures)
-
-    async def _start(self) -> None:
-        limit_s = 2 * self._options.request_s
-        try:
-            async with asyncio.timeout(limit_s):
-                await self._client.open()
-                if self._options.output == "auto":
-                    self._constrained = await enforces_schemas(self._client, self._options.max_tokens)
-        except BaseException as error:
-            await self._client.close()
-            if isinstance(error, TimeoutError):
-                raise BackendError(f"{self.url} gave no answer within {limit_s:g} s.") from error
-            raise
+            await self._timing.back_off(failures)
 
     async def identify(self) -> str:
         """A key of the model: of its name, the server's description and its answers, by which a replaced one differs.
@@ -195,8 +184,8 @@ class Endpoint:
 
     async def complete(
         self, messages: tuple[Message, ...], params: SamplingParams, schema: Mapping[str, Any]
-    ) -> Answered:
-        """A completion, after as many requests as it takes and ``retries`` allow.
+    ) -> tuple[Sampled, int]:
+        """A completion, and the number of requests for it, of which ``retries`` allow some.
 
         Raises:
             RejectedError: the server rejects this question.
@@ -211,20 +200,21 @@ class Endpoint:
                 async with self._slots:
                     await self._wait_until_ready()
                     completion = await self._request(messages, params, schema, is_repeated=failures > 0)
-                return Answered(completion, failures + 1)
+                return completion, failures + 1
             except UnavailableError as none:
                 last = f" The last failure: {error}" if failures else ""
-                raise _gave_up(UnavailableError, f"{none}{last}", failures) from error
+                raise UnavailableError(f"{none}{last}", counts=request_counts(failures)) from error
             except BackendError as failed:
                 error = failed
             if not _may_pass(error):
                 kind = UnavailableError if error.status in _WRONG_ENDPOINT else RejectedError
-                raise _gave_up(kind, str(error), failures + 1) from error
+                raise kind(str(error), counts=request_counts(failures + 1)) from error
         requests = self._options.retries + 1
         text = f"{error} Gave up after {requests} requests"
         if self._answered > answered:
-            raise _gave_up(RefusedError, f"{text}, while other questions were answered.", requests) from error
-        raise _gave_up(UnavailableError, f"{text}.", requests) from error
+            others = f"{text}, while other questions were answered."
+            raise RefusedError(others, counts=request_counts(requests)) from error
+        raise UnavailableError(f"{text}.", counts=request_counts(requests)) from error
 
     async def close(self) -> None:
         """Close the connections; questions in progress get no answer."""
@@ -309,10 +299,6 @@ class Endpoint:
                 status=_TOO_LONG,
             )
         return completion
-
-
-def _gave_up(kind: type[VerifierError], text: str, requests: int) -> VerifierError:
-    return kind(text, counts=request_counts(requests))
 
 
 def _key(url: str, options: JudgeOptions) -> str | None:

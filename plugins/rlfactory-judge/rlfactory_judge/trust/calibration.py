@@ -109,6 +109,9 @@ def summarise(measurement: Measurement) -> Calibration:
     observed = [*zip(truths, accepted, strict=True), *((truth, not truth) for truth in unreadable)]
     answers = agreement_of_answers(observed, options.seed) if judged else None
     pairs, winners = _pairs(measurement)
+    judgements = measurement.judgements
+    failed = Counter(one.failure for one in judgements)
+    tokens = sum(reply.prompt_tokens + reply.sampled_tokens for one in judgements for reply in one.replies)
     return Calibration(
         judge=measurement.judge,
         rubric=options.rubric,
@@ -119,8 +122,8 @@ def summarise(measurement: Measurement) -> Calibration:
         answers=answers,
         pairs=pairs,
         tables=_tables(measurement, answers, pairs, winners),
-        costs=_costs(measurement.judgements),
-        notes=tuple(_notes(answers, pairs, truths, measurement.judgements)),
+        costs=Costs(len(judgements), failed["unreadable"], failed["unavailable"], tokens),
+        notes=tuple(_notes(answers, pairs, truths, judgements)),
         stopped=measurement.stopped,
     )
 
@@ -193,12 +196,6 @@ def _accepted(judgements: Judgements, threshold: float) -> dict[str, list[bool]]
     return found
 
 
-def _costs(judged: Sequence[Judged]) -> Costs:
-    tokens = sum(reply.prompt_tokens + reply.sampled_tokens for one in judged for reply in one.replies)
-    failed = Counter(one.failure for one in judged)
-    return Costs(len(judged), failed["unreadable"], failed["unavailable"], tokens)
-
-
 def _notes(
     answers: Agreement | None, pairs: Agreement | None, truths: Sequence[bool], judged: Sequence[Judged]
 ) -> Iterator[str]:
@@ -256,12 +253,8 @@ def _kappa_text(name: str, agreement: Agreement) -> str:
     kappa = agreement.kappa
     if kappa is None:
         return f"no {name}, because {agreement.why_no_kappa}"
-    shown = f"{name} {kappa.value:.2f} [{kappa.low:.2f}, {kappa.high:.2f}]"
-    if kappa.low > 0:
-        return shown
-    if kappa.high < 0:
-        return f"{shown}, which is worse than chance"
-    return f"{shown}; that may be chance"
+    doubt = "" if kappa.low > 0 else ", which is worse than chance" if kappa.high < 0 else "; that may be chance"
+    return f"{name} {kappa.value:.2f} [{kappa.low:.2f}, {kappa.high:.2f}]{doubt}"
 
 
 def _line(name: str, figure: Figure) -> str:

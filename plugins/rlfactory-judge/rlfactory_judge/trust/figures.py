@@ -6,12 +6,12 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
 from typing import Any
 
 import numpy as np
 
-Z95 = 1.959963984540054  # the normal distribution's 97.5 % quantile
+from rlfactory_core.algo import wilson
+
 RESAMPLES = 1000  # of a bootstrap
 _BATCH = 100  # of them at a time, which bounds the memory
 _FEWEST_DEFINED = 0.5  # share of the resamples in which a figure has to be defined for an interval
@@ -38,12 +38,8 @@ def share(count: float, size: int) -> Estimate | None:
         raise ValueError(f"a count from 0 to {size} is needed, got {count}")
     if size == 0:
         return None
-    value, squared = count / size, Z95 * Z95
-    centre = (value + squared / (2 * size)) / (1 + squared / size)
-    half = Z95 * sqrt(value * (1 - value) / size + squared / (4 * size * size)) / (1 + squared / size)
-    low = 0.0 if count == 0 else max(0.0, centre - half)
-    high = 1.0 if count == size else min(1.0, centre + half)
-    return Estimate(value, low, high, size)
+    bounds = wilson(count / size, size)
+    return Estimate(count / size, bounds.low, bounds.high, size)
 
 
 def _bootstrap(cases: Sequence[Any], figure: Callable[..., Any], seed: int) -> tuple[float, float]:

@@ -58,16 +58,8 @@ async def check_trust(
         assert options.labels is not None
         labels = read_labels(options.labels, low=options.low, high=options.high)
         injected = injections() if _injects(options) else ()
-        measurement = Measurement(
-            service,
-            options,
-            labels,
-            rubric,
-            injections=injected,
-            injections_each=1,
-            injected_most=_INJECTED,
-            progress=shown,
-        )
+        measurement = Measurement(service, options, labels, rubric, injections=injected, progress=shown)
+        measurement.injections_each, measurement.injected_most = 1, _INJECTED
         await measurement.run()
         return summarise(measurement)
 

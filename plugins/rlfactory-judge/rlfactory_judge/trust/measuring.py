@@ -12,8 +12,8 @@ from typing import TypeVar
 from rlfactory_core.errors import BackendError, DataError
 from rlfactory_core.reporting.progress import NullProgress, Progress
 from rlfactory_core.utils.aio import gather_all
-from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError, UnreadableError
-from rlfactory_judge.forms.kinds import RankingForm, ScoreForm, TurnScoresForm
+from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError
+from rlfactory_judge.forms import RankingForm, ScoreForm, TurnScoresForm, UnreadableError
 from rlfactory_judge.options import SINGLE, JudgeOptions
 from rlfactory_judge.rubrics.injections import Injection
 from rlfactory_judge.rubrics.rubric import Rubric, one_turn
@@ -95,11 +95,15 @@ class Measurement:
         self.judge = self.service.describe()
         answers = self.labels.answers if self.options.mode in SINGLE else ()
         pairs = self.labels.pairs if self.pair_rubric is not None else ()
+
+        def injected(row: LabelledAnswer, number: int) -> Question:
+            return self._about(replace(row, answer=self._shuffled[number].filled(row.answer)))
+
         in_both_orders = [(row, swapped) for row in pairs for swapped in (0, 1)]
         try:
             await self._stage("judging", "answer", [(row, 0) for row in answers], self.answers, self._about)
             await self._stage("comparing", "question", in_both_orders, self.pairs, self._about_pair)
-            await self._stage("injecting", "answer", self._injections(), self.injected, self._about_injected)
+            await self._stage("injecting", "answer", self._injections(), self.injected, injected)
         except BudgetError as error:
             self.stopped = str(error)
 
@@ -164,9 +168,6 @@ class Measurement:
             return self.rubric.question(one_turn(row.prompt, row.answer, row.truth), TurnScoresForm(1, *scale))
         form = ScoreForm(*scale)
         return self.rubric.question_of_text(prompt=row.prompt, answer=row.answer, truth=row.truth, form=form)
-
-    def _about_injected(self, row: LabelledAnswer, number: int) -> Question:
-        return self._about(replace(row, answer=self._shuffled[number].filled(row.answer)))
 
     def _about_pair(self, row: LabelledPair, swapped: int) -> Question:
         """Which of two answers is better; ``swapped``: the second one stands first."""
