@@ -202,10 +202,10 @@ class Scale:
         kind = "integer" if self.whole else "number"
         return {"type": kind, "minimum": json_number(self.low), "maximum": json_number(self.high)}
 
-    def example(self, share: float) -> float:
+    def example(self, share: float) -> int | float:
         """A number for an example, ``share`` of the way from ``low`` to ``high``."""
         value = self.low + share * (self.high - self.low)
-        return round(value) if self.whole else float(f"{value:.3g}")
+        return round(value) if self.whole else json_number(float(f"{value:.3g}"))
 
     def fraction(self, value: float) -> float:
         """The position of a finite value on the scale: 0.0 for ``low`` or less, 1.0 for ``high`` or more."""
@@ -225,44 +225,52 @@ def as_number(value: object, scale: Scale) -> float | None:
     return value if isinstance(value, float) and math.isfinite(value) else None
 
 
-class ScoreForm(Form):
-    """A number from ``low`` to ``high``. Numbers outside are clamped. Words such as yes and no are no scores."""
+class _NumbersForm(Form):
+    """Numbers from ``low`` to ``high``. Those outside are clamped."""
+
+    def __init__(self, low: float, high: float) -> None:
+        self._scale = Scale(low, high)
+
+    def values(self, verdict: Scores) -> tuple[float, ...]:
+        return tuple(map(self._scale.fraction, verdict))
+
+    def is_beyond(self, verdict: Scores) -> bool:
+        return not self._scale.low <= min(verdict) <= max(verdict) <= self._scale.high
+
+
+class ScoreForm(_NumbersForm):
+    """One number. Words such as yes and no are no scores."""
 
     keys: ClassVar[tuple[str, ...]] = ("score", "rating", "grade")
 
     def __init__(self, low: float, high: float) -> None:
-        self._scale = Scale(low, high)
+        super().__init__(low, high)
         self.value_schema = self._scale.schema
         self.wanted = f"a score of {self._scale.words}"
-        self.example = json.dumps({"score": json_number(self._scale.example(0.7))})
+        self.example = json.dumps({"score": self._scale.example(0.7)})
         self.instruction = (
             f"The score is {self._scale.words}. End your reply with one JSON object that holds the score and nothing "
             f"else, such as {self.example}."
         )
 
-    def of_json(self, value: object) -> float | None:
-        return as_number(value, self._scale)
-
-    def values(self, verdict: float) -> tuple[float, ...]:
-        """The one score, mapped onto [0, 1]."""
-        return (self._scale.fraction(verdict),)
-
-    def is_beyond(self, verdict: float) -> bool:
-        return not self._scale.low <= verdict <= self._scale.high
+    def of_json(self, value: object) -> Scores | None:
+        number = as_number(value, self._scale)
+        return None if number is None else (number,)
 
 
-class TurnScoresForm(Form):
-    """A number from ``low`` to ``high`` for each of ``turns`` turns, in order. Numbers outside are clamped."""
+class TurnScoresForm(_NumbersForm):
+    """A number for each of ``turns`` turns, in order."""
 
     keys: ClassVar[tuple[str, ...]] = ("scores", "turns", "score")
 
     def __init__(self, turns: int, low: float, high: float) -> None:
-        self.turns, self._scale = turns, Scale(low, high)
+        super().__init__(low, high)
+        self.turns = turns
         self.value_schema = {"type": "array", "items": self._scale.schema, "minItems": turns, "maxItems": turns}
         self.wanted = f"{turns} scores, each {self._scale.words}"
         # An example of the right length, with different scores, so that none is suggested.
         shares = ((0.7, 0.2, 1.0)[turn % 3] for turn in range(turns))
-        self.example = json.dumps({"scores": [json_number(self._scale.example(share)) for share in shares]})
+        self.example = json.dumps({"scores": [self._scale.example(share) for share in shares]})
         self.instruction = (
             f"Score each of the {turns} turns, in their order. A score is {self._scale.words}. End your reply "
             f"with one JSON object that holds exactly {turns} scores and nothing else, such as {self.example}."
@@ -277,13 +285,6 @@ class TurnScoresForm(Form):
         numbers = [as_number(item, self._scale) for item in value]
         scores = tuple(number for number in numbers if number is not None)
         return scores if len(scores) == len(numbers) == self.turns else None
-
-    def values(self, verdict: Scores) -> tuple[float, ...]:
-        """One score for each turn, mapped onto [0, 1]."""
-        return tuple(map(self._scale.fraction, verdict))
-
-    def is_beyond(self, verdict: Scores) -> bool:
-        return not self._scale.low <= min(verdict) <= max(verdict) <= self._scale.high
 
 
 class RankingForm(Form):

@@ -15,7 +15,6 @@ import socket
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +46,16 @@ class _Daemon:
         """Serve one client until it is gone, then end its requests."""
         self.clients.add(writer)
         tasks: dict[Any, asyncio.Task[None]] = {}
+
+        async def answer(name: str, message: Mapping[str, Any]) -> None:
+            try:
+                writer.write(to_line({"id": message["id"], **await self._reply(name, message)}))
+                await writer.drain()
+            except OSError:
+                pass  # it is gone
+            finally:
+                del tasks[message["id"]]
+
         try:
             writer.write(to_line("hello"))
             name = json.loads(await reader.readline())["server"]
@@ -54,39 +63,34 @@ class _Daemon:
                 message = json.loads(line)
                 number = message.get("id")
                 if message["method"] == "notifications/cancelled":
-                    cut = tasks.get(message["params"]["requestId"])
-                    if cut is not None:
+                    if cut := tasks.get(message["params"]["requestId"]):
                         cut.cancel()
                 elif number is not None:
-                    tasks[number] = asyncio.ensure_future(self._answer(name, message, writer))
-                    tasks[number].add_done_callback(partial(_forget, tasks, number))
+                    tasks[number] = asyncio.ensure_future(answer(name, message))
         except (OSError, ValueError):  # it is gone
             pass
         finally:
             writer.close()
-            for task in tasks.values():
+            for task in list(tasks.values()):
                 task.cancel()
             self.clients.discard(writer)
             self.vacant_until = _now() + _GRACE_S
 
-    async def _answer(self, server: str, message: Mapping[str, Any], writer: asyncio.StreamWriter) -> None:
+    async def _reply(self, server: str, message: Mapping[str, Any]) -> dict[str, Any]:
+        method = message["method"]
         try:
-            reply: dict[str, Any] = {"result": await self._result(server, message["method"], message["params"])}
+            if method == "ping":
+                return {"result": {}}
+            listing: Listing = await asyncio.shield(self._starts[server])
+            if method == "initialize":
+                return {"result": listing.greeting}
+            return {"result": await self._servers.pools[server].request(method, message["params"])}
         except RpcError as error:
-            reply = {"error": {"code": error.code, "message": str(error)}}
+            return {"error": {"code": error.code, "message": str(error)}}
         except ValueError:
-            reply = {}  # an answer that is not valid
+            return {"result": None}  # the server's answer is not valid
         except (BackendError, ToolUnavailableError) as error:
-            reply = {"error": {"code": RELAYED, "message": str(error)}}
-        with suppress(OSError):
-            writer.write(to_line({"id": message["id"], **reply}))
-            await writer.drain()
-
-    async def _result(self, server: str, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if method == "ping":
-            return {}
-        listing: Listing = await asyncio.shield(self._starts[server])
-        return listing.greeting if method == "initialize" else await self._servers.pools[server].request(method, params)
+            return {"error": {"code": RELAYED, "message": str(error)}}
 
     async def close(self) -> None:
         for writer in self.clients:
@@ -95,10 +99,6 @@ class _Daemon:
             start.cancel()
         await asyncio.gather(*self._starts.values(), return_exceptions=True)
         await self._servers.close()
-
-
-def _forget(tasks: dict[Any, asyncio.Task[None]], number: Any, task: asyncio.Task[None]) -> None:
-    del tasks[number]
 
 
 class _ToClient(logging.Handler):

@@ -7,9 +7,8 @@ opened, because nothing that comes there is used.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urljoin
 
@@ -17,7 +16,7 @@ import httpx
 
 from rlfactory_mcp.config import ServerConfig
 from rlfactory_mcp.reasons import LastWords, RefusedError
-from rlfactory_mcp.rpc import INVALID_PARAMS, LONGEST_LINE, UNREACHABLE, Peer, parsed
+from rlfactory_mcp.rpc import INVALID_PARAMS, LONGEST_LINE, UNREACHABLE, Peer, RpcError, parsed
 
 _CONNECT_S = 30.0
 _START = " (nothing answers there: start the server, or correct its url)"
@@ -32,20 +31,20 @@ _HOPS = 3  # from one path of a server to another
 async def open_streamable_http(server: ServerConfig, last_words: LastWords) -> AsyncIterator[Peer]:
     """Sends messages as POST requests, and tells the server when the session ends."""
     outbox: asyncio.Queue[Mapping[str, Any]] = asyncio.Queue()
+    requests: set[asyncio.Task[None]] = set()
     async with _client(server) as client:
         session = _Session(server.url, client, Peer(outbox.put_nowait))
-        requests: set[asyncio.Task[None]] = set()
 
-        async def send() -> None:
+        async def send_all() -> None:
             while True:
                 message = await outbox.get()
                 sending = asyncio.ensure_future(session.send(message))
                 requests.add(sending)
                 sending.add_done_callback(requests.discard)
-                if "method" not in message or "id" not in message:
+                if not _is_request(message):
                     await asyncio.wait((sending,))  # what follows may depend on it
 
-        sender = asyncio.ensure_future(send())
+        sender = asyncio.ensure_future(send_all())
         try:
             yield session.peer
         finally:
@@ -55,20 +54,24 @@ async def open_streamable_http(server: ServerConfig, last_words: LastWords) -> A
 
 
 class _Session:
+    """One session over streamable HTTP; its name is the server's."""
+
     def __init__(self, url: str, client: httpx.AsyncClient, peer: Peer) -> None:
         self.peer = peer
         self._url, self._client = url, client
         self._name = ""
 
     async def send(self, message: Mapping[str, Any]) -> None:
-        """Post a message; a request that fails gets an error for its answer."""
+        """Post a message, and give the peer its answer, if it is a request."""
         try:
-            error = await self._exchange(message)
-        except (httpx.HTTPError, httpx.InvalidURL) as failure:
-            error = type(failure).__name__ + (_START if isinstance(failure, httpx.ConnectError) else "")
-        if error and "method" in message and "id" in message:
-            failed = error if isinstance(error, dict) else {"code": UNREACHABLE, "message": error}
-            self.peer.take({"id": message["id"], "error": failed})
+            answer = await self._answer(message)
+        except RpcError as error:
+            answer = {"error": {"code": error.code, "message": str(error)}}
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            why = type(error).__name__ + (_START if isinstance(error, httpx.ConnectError) else "")
+            answer = {"error": {"code": UNREACHABLE, "message": why}}
+        if _is_request(message):
+            self.peer.take({**answer, "id": message["id"]})
 
     async def end(self) -> None:
         if self._name:
@@ -79,63 +82,58 @@ class _Session:
         said = {"mcp-session-id": self._name, "mcp-protocol-version": self.peer.version}
         return {"accept": f"application/json, {_EVENTS}", **{key: value for key, value in said.items() if value}}
 
-    async def _exchange(self, message: Mapping[str, Any]) -> str | dict[str, Any]:
-        """Send it and pass on its answer; returns why there is none."""
-        place = _Place()
+    async def _answer(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The answer to a request, or nothing; raises `RpcError` or an error of httpx if the request fails."""
+        events = _Events()
         async with _request(self._client, "POST", self._url, headers=self._headers(), json=message) as response:
             if response.status_code >= 300:
-                return await self._refusal(message, response)
-            if "method" not in message or "id" not in message:
-                return ""
-            self._name = response.headers.get("mcp-session-id", "") if message["method"] == "initialize" else self._name
+                raise await self._refusal(message, response)
+            if not _is_request(message):
+                return {}
+            if message["method"] == "initialize":
+                self._name = response.headers.get("mcp-session-id", "")
             kind = response.headers.get("content-type", "")
+            if "application/json" in kind:
+                return _valid(await _body(response))
             if _EVENTS not in kind:
-                if "application/json" not in kind:
-                    return f"an answer of the type {kind!r:.60} instead of JSON"
-                return self._pass_on(message, await _body(response))
-            error = await self._read(message, response, place)
+                raise RpcError(UNREACHABLE, f"an answer of the type {kind!r:.60} instead of JSON")
+            answer = await self._read(events, response)
         for _ in range(_ATTEMPTS - 1):
-            if error is not None or not place.last:
+            if answer is not None or not events.last:
                 break
-            await asyncio.sleep(place.retry_s)
-            headers = {**self._headers(), "last-event-id": place.last}
+            await asyncio.sleep(events.retry_s)
+            headers = {**self._headers(), "last-event-id": events.last}
             async with _request(self._client, "GET", self._url, headers=headers) as response:
-                if response.status_code == 200:
-                    error = await self._read(message, response, place)
-        return "the answer broke off" if error is None else error
+                answer = await self._read(events, response) if response.status_code == 200 else None
+        if answer is None:
+            raise RpcError(UNREACHABLE, "the answer broke off")
+        return answer
 
-    async def _read(self, message: Mapping[str, Any], response: httpx.Response, place: _Place) -> str | None:
-        """Pass on what comes until the answer; None: the stream ended before it."""
+    async def _read(self, events: _Events, response: httpx.Response) -> Mapping[str, Any] | None:
+        """Pass on what comes before the answer; None: the stream ended before it."""
         with suppress(httpx.HTTPError):
-            async for event in _events(response, place):
-                found = parsed(event.data)
-                if found is not None and "method" in found:
-                    self.peer.take(found)
-                elif event.data:
-                    return self._pass_on(message, event.data)
+            async for _, text in events.of(response):
+                message = _valid(text)
+                if "method" not in message:
+                    return message
+                self.peer.take(message)
         return None
 
-    def _pass_on(self, message: Mapping[str, Any], text: str | bytes) -> str:
-        answer = parsed(text)
-        if answer is None or "method" in answer:
-            return "an answer that is not JSON-RPC"
-        self.peer.take({**answer, "id": message["id"]})
-        return ""
-
-    async def _refusal(self, message: Mapping[str, Any], response: httpx.Response) -> str | dict[str, Any]:
+    async def _refusal(self, message: Mapping[str, Any], response: httpx.Response) -> RpcError:
         status, reason = response.status_code, f"HTTP {response.status_code}"
         if status == 404 and self._name:
             self.peer.lose()  # the server forgot the session, and a new one has to be made
         if status < 400:
-            return f"{reason}: write the address to which it refers, {response.headers.get('location')!r}"
-        said = (parsed(await _body(response)) or {}).get("error") if status < 500 else None
-        if isinstance(said, dict):
-            if said.get("code") == INVALID_PARAMS:
-                return said
-            reason += f": {said['message']}" if isinstance(said.get("message"), str) else ""
-        if message.get("method") == "initialize" and status < 500 and status not in _NO_ENTRY:
-            self.peer.lose(RefusedError(reason))
-        return reason
+            reason += f": write the address to which it refers, {response.headers.get('location')!r}"
+        elif status < 500:
+            body = parsed(await _body(response)) or {}
+            error = body["error"] if isinstance(body.get("error"), dict) else {}
+            if error.get("code") == INVALID_PARAMS:
+                return RpcError(INVALID_PARAMS, str(error.get("message", "")))
+            reason += f": {error['message']}" if isinstance(error.get("message"), str) else ""
+            if message.get("method") == "initialize" and status not in _NO_ENTRY:
+                self.peer.lose(RefusedError(reason))
+        return RpcError(UNREACHABLE, reason)
 
 
 @asynccontextmanager
@@ -151,43 +149,50 @@ async def open_sse(server: ServerConfig, last_words: LastWords) -> AsyncIterator
     async with _client(server) as client, _request(client, "GET", server.url, headers=headers) as response:
         if response.status_code != 200:
             raise RefusedError(f"HTTP {response.status_code}")
-        events = _events(response, _Place())
-        async for event in events:
-            if event.kind == "endpoint":
+        events = _Events().of(response)
+        address = ""
+        async for kind, text in events:
+            if kind == "endpoint":
+                address = urljoin(server.url, text)
                 break
-        else:
-            raise RefusedError("no server-sent events of MCP")
-        address = urljoin(server.url, event.data)
-        if _origin(httpx.URL(address)) != _origin(httpx.URL(server.url)):
-            raise RefusedError(f"messages are to be sent to another server, {address}")
+        if not address or _origin(httpx.URL(address)) != _origin(httpx.URL(server.url)):
+            raise RefusedError(f"it names {address or 'no address'} for messages; expected one of the same server")
 
-        async def send() -> None:
+        async def send_all() -> None:
             while True:
-                message = await outbox.get()
-                async with _request(client, "POST", address, json=message) as answer:
+                async with _request(client, "POST", address, json=await outbox.get()) as answer:
                     if answer.status_code >= 300:
                         return
 
-        async def read() -> None:
-            async for event in events:
-                message = parsed(event.data)
-                if message is not None:
-                    peer.take(message)
+        async def read_all() -> None:
+            async for _, text in events:
+                peer.take(parsed(text) or {})
 
-        tasks = [asyncio.ensure_future(_losing(peer, work)) for work in (send(), read())]
+        async def losing(work: Callable[[], Awaitable[None]]) -> None:
+            """Run to the end, or to a failure; either loses the peer."""
+            try:
+                with suppress(httpx.HTTPError):
+                    await work()
+            finally:
+                peer.lose()
+
+        tasks = [asyncio.ensure_future(losing(work)) for work in (send_all, read_all)]
         try:
             yield peer
         finally:
             await _end(*tasks)
 
 
-async def _losing(peer: Peer, work: Any) -> None:
-    """Run to the end, or to a failure; either loses the peer."""
-    try:
-        with suppress(httpx.HTTPError):
-            await work
-    finally:
-        peer.lose()
+def _is_request(message: Mapping[str, Any]) -> bool:
+    """And not a notification, or the answer to a request of the server."""
+    return "method" in message and "id" in message
+
+
+def _valid(text: str | bytes) -> dict[str, Any]:
+    message = parsed(text)
+    if message is None:
+        raise RpcError(UNREACHABLE, "an answer that is not JSON-RPC")
+    return message
 
 
 async def _end(*tasks: asyncio.Task[None]) -> None:
@@ -233,41 +238,34 @@ async def _body(response: httpx.Response) -> bytes:
     return bytes(body)
 
 
-@dataclass(frozen=True, slots=True)
-class _Event:
-    kind: str
-    data: str
+class _Events:
+    """Reads server-sent events, and remembers from where a stream that broke off goes on."""
+
+    def __init__(self) -> None:
+        self.last = ""  # the id of an event
+        self.retry_s = _RETRY_S
+
+    async def of(self, response: httpx.Response) -> AsyncIterator[tuple[str, str]]:
+        """The kind and the text of each event that has a text."""
+        kind, data = "message", list[str]()
+        async for line in _lines(response):
+            key, _, value = line.partition(":")
+            value = value.removeprefix(" ")
+            if not line:
+                if data:
+                    yield kind, "\n".join(data)
+                kind, data = "message", []
+            elif key == "event":
+                kind = value
+            elif key == "data":
+                data.append(value)
+            elif key == "id":
+                self.last = value
+            elif key == "retry" and value.isdecimal():
+                self.retry_s = int(value) / 1000
 
 
-@dataclass(slots=True)
-class _Place:
-    """From where a stream that broke off goes on."""
-
-    last: str = ""  # the id of an event
-    retry_s: float = _RETRY_S
-
-
-async def _events(response: httpx.Response, place: _Place) -> AsyncIterator[_Event]:
-    """The server-sent events of a response; ``place`` moves on with them."""
-    kind, data = "message", list[str]()
-    async for line in _lines(response.aiter_bytes()):
-        key, _, value = line.partition(":")
-        value = value.removeprefix(" ")
-        if not line:
-            if data:
-                yield _Event(kind, "\n".join(data))
-            kind, data = "message", []
-        elif key == "event":
-            kind = value
-        elif key == "data":
-            data.append(value)
-        elif key == "id":
-            place.last = value
-        elif key == "retry" and value.isdecimal():
-            place.retry_s = int(value) / 1000
-
-
-async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
+async def _lines(response: httpx.Response) -> AsyncIterator[str]:
     """Complete lines. httpx' own would also end them where a text within has a line separator of Unicode.
 
     Raises:
@@ -275,7 +273,7 @@ async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[str]:
     """
     parts: list[bytes] = []
     size = 0
-    async for chunk in chunks:
+    async for chunk in response.aiter_bytes():
         head, *tail = chunk.split(b"\n")
         parts.append(head)
         size += len(head)

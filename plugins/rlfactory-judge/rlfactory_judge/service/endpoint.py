@@ -304,8 +304,6 @@ class Endpoint:
 def _key(url: str, options: JudgeOptions) -> str | None:
     """The server's key; None: the client's default. Raises `UsageError` where its variable is not set."""
     name = options.api_key_env
-    if name is None:
-        return None
-    if not os.environ.get(name):
+    if name is not None and not os.environ.get(name):
         raise UsageError(f"judge.api_key_env: the environment variable {name} is not set. Set it to the key of {url}.")
-    return os.environ[name]
+    return None if name is None else os.environ[name]
