@@ -20,7 +20,7 @@ from rlfactory_mcp.http import open_sse, open_streamable_http
 from rlfactory_mcp.listing import Listing, introduce, list_tools
 from rlfactory_mcp.reasons import LastWords, RefusedError, explain, in_words
 from rlfactory_mcp.results import has_images, render
-from rlfactory_mcp.rpc import RELAYED, Peer, RpcError
+from rlfactory_mcp.rpc import INTERNAL, INVALID_PARAMS, RELAYED, Peer, RpcError
 from rlfactory_mcp.stdio import open_stdio
 
 _log = logging.getLogger(__name__)
@@ -113,11 +113,14 @@ class Connection:
             result = await self.request("tools/call", {"name": tool, "arguments": dict(arguments)})
             return await asyncio.to_thread(render, result) if has_images(result) else render(result)
         except (RpcError, ToolError) as error:
-            failure = self._attribute(error) if isinstance(error, RpcError) else error
-            if isinstance(failure, ToolError) and _NO_TOOL.search(str(failure)) and not await _offers(life.peer, tool):
-                gone = f"MCP server {self._server.name} does not offer the tool {tool} any more: {failure}"
+            if isinstance(error, RpcError) and error.code == INTERNAL:  # written about the server, and not for a caller
+                raise ToolFailedError(f"MCP server {self._server.name}: {error}") from error
+            if _NO_TOOL.search(str(error)) and not await _offers(life.peer, tool):
+                gone = f"MCP server {self._server.name} does not offer the tool {tool} any more: {error}"
                 raise ToolUnavailableError(gone) from error
-            raise failure from error
+            if isinstance(error, ToolError):
+                raise
+            raise (ToolArgumentsError if error.code == INVALID_PARAMS else ToolError)(str(error)) from error
         except ValueError as error:
             raise ToolFailedError(f"MCP server {self._server.name}: the server's answer is not valid") from error
 
@@ -162,11 +165,6 @@ class Connection:
         if self._listing.done() and not self._listing.cancelled():
             self._listing.exception()  # marks it as read, because the caller of `open` has got it
         self._listing.cancel()
-
-    def _attribute(self, error: RpcError) -> Exception:
-        if error.internal:
-            return ToolFailedError(f"MCP server {self._server.name}: {error}")
-        return (ToolArgumentsError if error.invalid_arguments else ToolError)(str(error))
 
     def _check(self, life: _Life) -> None:
         """Find out whether the server is still alive, after a call that was cancelled or lost."""
@@ -214,19 +212,18 @@ class Connection:
 
     async def _live(self) -> None:
         """Run from one start to the next loss; raises the error that prevented the start or ended the server."""
-        refused = ""
+        refused: list[str] = []
         for opener in self._openers:
             self._life = _Life()
             try:
                 await self._live_over(opener, self._life)
                 return
-            except RefusedError as error:
-                if refused:
-                    raise RefusedError(f"streamable HTTP: {refused}; SSE: {error}") from error
-                # This is how the protocol finds out which of its two HTTP transports a server speaks.
-                if opener is self._openers[-1]:
+            except Exception as error:
+                # A refusal is how the protocol finds out which of its two HTTP transports a server speaks.
+                if not refused and not isinstance(error, RefusedError):
                     raise
-                refused = in_words(error)
+                refused.append(in_words(error))
+        raise RefusedError(refused[0] if len(refused) == 1 else "streamable HTTP: {}; SSE: {}".format(*refused))
 
     async def _live_over(self, opener: Opener, life: _Life) -> None:
         clock = asyncio.get_running_loop().time

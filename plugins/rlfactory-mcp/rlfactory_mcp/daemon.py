@@ -25,7 +25,7 @@ from rlfactory_mcp.config import ServerConfig
 from rlfactory_mcp.listing import Listing
 from rlfactory_mcp.rpc import LONGEST_LINE, RELAYED, RpcError, to_line
 from rlfactory_mcp.servers import Servers
-from rlfactory_mcp.sharing import Rendezvous
+from rlfactory_mcp.sharing import Sharing
 
 _FIRST_S = 30.0  # to wait for the first client
 _GRACE_S = 1.0  # to wait for another client once all are gone
@@ -112,7 +112,7 @@ class _ToClient(logging.Handler):
             return
 
 
-async def _keep(place: Rendezvous, listening: socket.socket, servers: Sequence[ServerConfig]) -> None:
+async def _keep(place: Sharing, listening: socket.socket, servers: Sequence[ServerConfig]) -> None:
     """Serve until the last client is gone, or until a signal."""
     daemon = _Daemon(servers)
     logging.getLogger().addHandler(_ToClient(daemon.clients))
@@ -144,7 +144,7 @@ def _now() -> float:
 
 def main() -> None:
     given = json.loads(sys.stdin.read())
-    place = Rendezvous(Path(given["folder"]))
+    place = Sharing(Path(given["folder"]))
     place.socket.unlink(missing_ok=True)  # a process that was killed leaves it
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(str(place.socket))

@@ -82,15 +82,12 @@ async def list_tools(peer: Peer, problems: list[str]) -> list[ListedTool]:
     while True:
         page = await peer.request("tools/list", {} if cursors[-1] is None else {"cursor": cursors[-1]})
         read = list(_read_page(page, problems))
-        problems += [_twice(tool.name) for tool in read if tools.setdefault(tool.name, tool) != tool]
+        twice = [tool.name for tool in read if tools.setdefault(tool.name, tool) != tool]
+        problems += [f"a second tool named {name!r} is left out, because a call could mean either" for name in twice]
         cursor = page.get("nextCursor")
         if not cursor or cursor in cursors:
             return list(tools.values())
         cursors.append(cursor)
-
-
-def _twice(name: str) -> str:
-    return f"a second tool named {name!r} is left out, because a call could mean either"
 
 
 def _read_page(page: Mapping[str, Any], problems: list[str]) -> Iterator[ListedTool]:

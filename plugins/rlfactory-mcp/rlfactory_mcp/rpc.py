@@ -11,7 +11,7 @@ from typing import Any
 UNREACHABLE = -32098  # ours, in the range that JSON-RPC leaves free: there was no answer of an MCP server
 RELAYED = -32097  # ours: the process that keeps the servers says it, in words for the user
 INVALID_PARAMS = -32602
-_INTERNAL = -32603
+INTERNAL = -32603
 _NO_METHOD = -32601
 _UNREADABLE = {-32700, -32600, _NO_METHOD}  # about the form of a message, to which no arguments of a call lead
 
@@ -22,15 +22,6 @@ class RpcError(Exception):
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
         self.code = code
-
-    @property
-    def invalid_arguments(self) -> bool:
-        return self.code == INVALID_PARAMS
-
-    @property
-    def internal(self) -> bool:
-        """Whether its text is about the server, and not written for who calls the tool."""
-        return self.code == _INTERNAL
 
     @property
     def lost(self) -> bool:

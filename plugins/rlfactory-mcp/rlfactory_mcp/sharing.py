@@ -38,11 +38,23 @@ _SILENT_S = 20.0  # until the process has to say that it is alive; no server is 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Rendezvous:
-    """Where clients find the process: a folder that only this user may enter, and that exists as long as it runs."""
+def meeting_place(group: str, servers: Sequence[ServerConfig]) -> Path:
+    """The same folder for all processes of a group that use the same servers from the same working directory."""
+    description = json.dumps([server.model_dump(mode="json") for server in servers], sort_keys=True)
+    same = [group, description, str(Path.cwd()), version("rlfactory-mcp"), str(os.getuid())]
+    name = f"rlfactory-{digest(same)[:_NAME_DIGITS]}"
+    folder = Path(tempfile.gettempdir(), name)
+    if len(os.fsencode(folder / "socket")) > _LONGEST_PATH:
+        folder = Path("/tmp", name)  # noqa: S108 only its owner may enter the folder
+    return folder
 
-    folder: Path
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Opens connections to the servers of a group; see `connection.Opener`."""
+
+    folder: Path  # in which the process is found, as long as it runs; only this user may enter it
+    servers: Sequence[ServerConfig] = ()  # all that the group shares, for the process if this one has to start it
 
     @property
     def socket(self) -> Path:
@@ -55,7 +67,9 @@ class Rendezvous:
     @property
     def lock(self) -> Path:
         """Its holder may connect, and start or end a process, of any group."""
-        return cache_root() / "mcp.lock"
+        lock = cache_root() / "mcp.lock"
+        lock.parent.mkdir(parents=True, exist_ok=True)
+        return lock
 
     def claim(self) -> None:
         """Make the folder.
@@ -72,29 +86,6 @@ class Rendezvous:
         """Only for the holder of the lock."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
-
-def meeting_place(group: str, servers: Sequence[ServerConfig]) -> Rendezvous:
-    """The same folder for all processes of a group that use the same servers from the same working directory."""
-    description = json.dumps([server.model_dump(mode="json") for server in servers], sort_keys=True)
-    same = [group, description, str(Path.cwd()), version("rlfactory-mcp"), str(os.getuid())]
-    name = f"rlfactory-{digest(same)[:_NAME_DIGITS]}"
-    folder = Path(tempfile.gettempdir(), name)
-    if len(os.fsencode(folder / "socket")) > _LONGEST_PATH:
-        folder = Path("/tmp", name)  # noqa: S108 only its owner may enter the folder
-    return Rendezvous(folder)
-
-
-class Sharing:
-    """Opens connections to the servers of a group; see `connection.Opener`.
-
-    Args:
-        servers: all that the group shares, for the process if this one has to start it.
-    """
-
-    def __init__(self, place: Rendezvous, servers: Sequence[ServerConfig]) -> None:
-        self._place = place
-        self._servers = servers
-
     @asynccontextmanager
     async def __call__(self, server: ServerConfig, last_words: LastWords) -> AsyncIterator[Peer]:
         """Connect to the process, which is started if there is none or if it does not answer.
@@ -102,16 +93,16 @@ class Sharing:
         Raises:
             BackendError: it does not start, or others may enter its folder.
         """
-        async with self._locked():
-            self._place.claim()
+        async with AsyncFileLock(self.lock):
+            self.claim()
             found = await self._connect(server.name)
             if found is None:
                 await asyncio.to_thread(self._start)
                 found = await self._connect(server.name)
             if found is None:
                 raise BackendError(
-                    f"The process that keeps the MCP servers cannot be reached at {self._place.socket}. Remove the "
-                    f"folder {self._place.folder} and start again."
+                    f"The process that keeps the MCP servers cannot be reached at {self.socket}. Remove the "
+                    f"folder {self.folder} and start again."
                 )
         reader, writer = found
         peer = Peer(lambda message: writer.write(to_line(message)), writer.transport.abort)
@@ -129,7 +120,7 @@ class Sharing:
     async def _connect(self, server: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
         """None if no process listens; one that has stopped is killed, because it would be waited for without end."""
         try:
-            reader, writer = await asyncio.open_unix_connection(self._place.socket, limit=LONGEST_LINE)
+            reader, writer = await asyncio.open_unix_connection(self.socket, limit=LONGEST_LINE)
         except OSError:
             return None
         try:
@@ -139,42 +130,38 @@ class Sharing:
                     return reader, writer
         except TimeoutError:
             with suppress(OSError, ValueError):
-                os.kill(int(self._place.pid.read_text()), signal.SIGKILL)
+                os.kill(int(self.pid.read_text()), signal.SIGKILL)
         writer.close()
         return None
 
     async def _tidy(self) -> None:
         """Remove what a process left that was killed."""
-        async with self._locked():
+        async with AsyncFileLock(self.lock):
             found = await self._connect("")
             if found is None:
-                self._place.remove()
+                self.remove()
             else:
                 found[1].close()
-
-    def _locked(self) -> AsyncFileLock:
-        self._place.lock.parent.mkdir(parents=True, exist_ok=True)
-        return AsyncFileLock(self._place.lock)
 
     def _start(self) -> None:
         """Start the process and wait until it listens."""
         given = {
-            "folder": str(self._place.folder),
+            "folder": str(self.folder),
             "cwd": str(Path.cwd()),
-            "servers": [server.model_dump(mode="json") for server in self._servers],
+            "servers": [server.model_dump(mode="json") for server in self.servers],
         }
         started = subprocess.run(  # noqa: S603 this interpreter and our own module
             [sys.executable, "-m", _DAEMON],
             input=json.dumps(given).encode(),
             # The same packages as in this process, and none from the daemon's working directory.
             env={**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path))},
-            cwd=self._place.folder,
+            cwd=self.folder,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
             check=False,
         )
         if started.returncode != 0:
-            self._place.remove()
+            self.remove()
             raise BackendError("The process that keeps the MCP servers does not start; the reason is printed above.")
 
 

@@ -17,7 +17,7 @@ from documents import ROOT
 from mcp_calls import OpenedServers, context, fake, opened, servers
 from process_tree import is_running, parent
 from rlfactory_mcp import sharing
-from rlfactory_mcp.sharing import Rendezvous
+from rlfactory_mcp.sharing import Sharing
 from rlfactory_mcp.source import McpSource
 from waiting import until
 
@@ -237,7 +237,7 @@ def test_other_groups_and_other_servers_are_not_shared(worker: Start) -> None:
 
 
 def test_a_folder_that_others_may_enter_is_not_used(folder: Path) -> None:
-    place = Rendezvous(folder / "open")
+    place = Sharing(folder / "open")
     place.folder.mkdir(mode=0o777)
     place.folder.chmod(0o777)
     with pytest.raises(BackendError, match="open to other users"):
