@@ -23,7 +23,7 @@ from pathlib import Path
 
 from filelock import AsyncFileLock
 
-from rlfactory_core.cache import cache_root, digest
+from rlfactory_core.cache import digest
 from rlfactory_core.errors import BackendError
 from rlfactory_mcp.config import ServerConfig
 from rlfactory_mcp.reasons import LastWords
@@ -41,8 +41,8 @@ _log = logging.getLogger(__name__)
 def meeting_place(group: str, servers: Sequence[ServerConfig]) -> Path:
     """The same folder for all processes of a group that use the same servers from the same working directory."""
     description = json.dumps([server.model_dump(mode="json") for server in servers], sort_keys=True)
-    same = [group, description, str(Path.cwd()), version("rlfactory-mcp"), str(os.getuid())]
-    name = f"rlfactory-{digest(same)[:_NAME_DIGITS]}"
+    same = [group, description, str(Path.cwd()), version("rlfactory-mcp")]
+    name = f"rlfactory-{os.getuid()}/{digest(same)[:_NAME_DIGITS]}"
     folder = Path(tempfile.gettempdir(), name)
     if len(os.fsencode(folder / "socket")) > _LONGEST_PATH:
         folder = Path("/tmp", name)  # noqa: S108 only its owner may enter the folder
@@ -53,7 +53,7 @@ def meeting_place(group: str, servers: Sequence[ServerConfig]) -> Path:
 class Sharing:
     """Opens connections to the servers of a group; see `connection.Opener`."""
 
-    folder: Path  # in which the process is found, as long as it runs; only this user may enter it
+    folder: Path  # in which the process is found, as long as it runs
     servers: Sequence[ServerConfig] = ()  # all that the group shares, for the process if this one has to start it
 
     @property
@@ -67,20 +67,19 @@ class Sharing:
     @property
     def lock(self) -> Path:
         """Its holder may connect, and start or end a process, of any group."""
-        lock = cache_root() / "mcp.lock"
-        lock.parent.mkdir(parents=True, exist_ok=True)
-        return lock
+        return self.folder.parent / "lock"
 
     def claim(self) -> None:
-        """Make the folder.
+        """Make the folder around it, which only this user may enter.
 
         Raises:
             BackendError: it is open to other users.
         """
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        owned = self.folder.stat()
+        around = self.folder.parent
+        around.mkdir(mode=0o700, exist_ok=True)
+        owned = around.stat()
         if owned.st_uid != os.getuid() or owned.st_mode & 0o077:
-            raise BackendError(f"The folder {self.folder} for MCP servers is open to other users. Remove it.")
+            raise BackendError(f"The folder {around} for MCP servers is open to other users. Remove it.")
 
     def remove(self) -> None:
         """Only for the holder of the lock."""
@@ -93,8 +92,9 @@ class Sharing:
         Raises:
             BackendError: it does not start, or others may enter its folder.
         """
+        self.claim()
         async with AsyncFileLock(self.lock):
-            self.claim()
+            self.folder.mkdir(exist_ok=True)
             found = await self._connect(server.name)
             if found is None:
                 await asyncio.to_thread(self._start)

@@ -46,7 +46,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
     yield folder
-    until(lambda: not any(folder.iterdir()), "the files to go")
+    until(lambda: not meetings(folder), "the files to go")
+
+
+def meetings(folder: Path) -> list[Path]:
+    """The folders of groups."""
+    return [*folder.glob("rlfactory-*/*/")]
 
 
 @pytest.fixture
@@ -177,7 +182,7 @@ def test_a_host_that_is_killed_at_the_end_leaves_no_folder(folder: Path, group: 
         until(lambda: not is_running(pid), "the server to end")
 
     opened(servers(it=fake()), work, group=group)
-    assert not list(folder.iterdir())
+    assert not meetings(folder)
 
 
 @pytest.mark.usefixtures("folder")
@@ -237,12 +242,10 @@ def test_other_groups_and_other_servers_are_not_shared(worker: Start) -> None:
 
 
 def test_a_folder_that_others_may_enter_is_not_used(folder: Path) -> None:
-    place = Sharing(folder / "open")
-    place.folder.mkdir(mode=0o777)
-    place.folder.chmod(0o777)
+    (folder / "open").mkdir()
+    (folder / "open").chmod(0o777)
     with pytest.raises(BackendError, match="open to other users"):
-        place.claim()
-    place.folder.rmdir()
+        Sharing(folder / "open" / "group").claim()
 
 
 @pytest.mark.usefixtures("folder")

@@ -38,8 +38,8 @@ def share(count: float, size: int) -> Estimate | None:
         raise ValueError(f"a count from 0 to {size} is needed, got {count}")
     if size == 0:
         return None
-    bounds = wilson(count / size, size)
-    return Estimate(count / size, bounds.low, bounds.high, size)
+    low, high = wilson(count / size, size)
+    return Estimate(count / size, low, high, size)
 
 
 def _bootstrap(cases: Sequence[Any], figure: Callable[..., Any], seed: int) -> tuple[float, float]:
