@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from typing import Any
 
 from rlfactory_search import SearchTask
 
-from rlfactory_core import Sample
+from rlfactory_core import Message, Sample, Section, Task
 from rlfactory_core.errors import UsageError
+from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_judge.contract import JudgePlace
 from rlfactory_judge.demo.judge_model import HIGH, LOW, RUBRIC, judge_model, labels_file
 
@@ -16,8 +18,11 @@ MIN_KAPPA = 0.6  # of the judge, before a policy is trained against it
 JUDGE = {"rubric": str(RUBRIC), "low": LOW, "high": HIGH, "max_tokens": 32, "cache": "memory"}
 
 
-class JudgeDemo(SearchTask):
+class JudgeDemo(Task):
     """The search task, rewarded by the judge's score. Exact match is measured too, with a weight of 0."""
+
+    class Config(Section):
+        """The demo has no options of its own."""
 
     rewards = {"judge": 1.0, "format": 0.1, "exact_match": 0.0}
     defaults = {
@@ -43,8 +48,12 @@ class JudgeDemo(SearchTask):
         "eval": {"every": 10, "limit": 100, "attempts": 1},
     }
 
-    _serving: AsyncExitStack | None = None
-    _place: JudgePlace | None = None
+    def __init__(self, config: Mapping[str, Any] | None = None, seed: int = 0) -> None:
+        super().__init__(config, seed)
+        self._search = SearchTask(seed=seed)
+        self.tools = self._search.tools
+        self._serving = AsyncExitStack()
+        self._place: JudgePlace | None = None
 
     async def serve_judge(self) -> JudgePlace:
         """See `contract.JudgeHost`: a server for this process, with the model from the cache, or trained now."""
@@ -53,16 +62,16 @@ class JudgeDemo(SearchTask):
 
             folder = judge_model(self.seed, self.progress)
             self.progress.stage("start the judge's server")
-            self._serving = AsyncExitStack()
             url = await self._serving.enter_async_context(local_server(folder))
             self._place = JudgePlace(url, str(folder), labels_file(self.seed), MIN_KAPPA)
         return self._place
 
     async def close(self) -> None:
         self._place = None
-        if self._serving is not None:
-            await self._serving.aclose()
-        await super().close()
+        await self._serving.aclose()
+
+    def controls(self) -> Mapping[str, Sequence[Any]]:
+        return self._search.controls()
 
     def check(self, samples: Sequence[Sample]) -> None:
         strangers = [sample.id for sample in samples if "world" not in sample.metadata]
@@ -71,3 +80,12 @@ class JudgeDemo(SearchTask):
                 f"The demo has no world to search for sample '{strangers[0]}': plugin 'judge' plays only questions of "
                 "its own. For data of your own use the reward `judge` with another plugin, such as --plugin search."
             )
+
+    def samples(self, split: str) -> Iterable[Sample]:
+        return self._search.samples(split)
+
+    def solve(self, sample: Sample, messages: Sequence[Message]) -> Message:
+        return self._search.solve(sample, messages)
+
+    def tiny_model(self) -> TinyModelRecipe | None:
+        return self._search.tiny_model()
