@@ -67,11 +67,9 @@ class RunConfig(EngineSettings):
         """The configuration with another file in the place of a one-file plugin."""
         if not self.tasks:
             return self.model_copy(update={"plugin": moved})
-        tasks = {
-            name: share.model_copy(update={"plugin": moved}) if (share.plugin or name) == plugin else share
-            for name, share in self.tasks.items()
-        }
-        return self.model_copy(update={"tasks": tasks})
+        there = {name: share for name, share in self.tasks.items() if (share.plugin or name) == plugin}
+        tasks = {name: share.model_copy(update={"plugin": moved}) for name, share in there.items()}
+        return self.model_copy(update={"tasks": {**self.tasks, **tasks}})
 
     def by_task(self) -> dict[str, Self]:
         """The configuration of each task, as a run of that task alone would have it; the name of an only one is empty.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rlfactory_core.types import Sample
-from rlfactory_core.utils.aio import cancelled
+from rlfactory_core.utils.aio import cancelled, in_time
 
 _log = logging.getLogger(__name__)
 
@@ -73,17 +73,12 @@ class ToolContext:
         await asyncio.gather(*map(cancelled, self._made.values()))
         self._made.clear()
         while self._endings:
-            releasing = asyncio.create_task(_await(self._endings.pop()))
-            await asyncio.wait((releasing,), timeout=END_S)
-            if not releasing.done():
+            try:
+                await in_time(self._endings.pop()(), END_S, f"a tool's release for {self.trajectory_id}")
+            except (TimeoutError, asyncio.CancelledError):
                 _log.warning("a tool did not release its resources for %s in time", self.trajectory_id)
-                await cancelled(releasing)
-            elif not releasing.cancelled() and (error := releasing.exception()) is not None:
-                _log.warning("a tool failed to release its resources for %s", self.trajectory_id, exc_info=error)
-
-
-async def _await(release: Callable[[], Awaitable[None]]) -> None:
-    await release()
+            except Exception:  # noqa: BLE001 - the boundary to a tool's code, which may fail in any way
+                _log.warning("a tool failed to release its resources for %s", self.trajectory_id, exc_info=True)
 
 
 def _ignore(reason: str) -> None:

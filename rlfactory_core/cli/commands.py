@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from rlfactory_core.errors import PluginError, UsageError
-from rlfactory_core.plugins.discovery import separate_plugin
+from rlfactory_core.errors import MissingExtraError, PluginError, UsageError
+from rlfactory_core.plugins.discovery import discover, matching
 from rlfactory_core.plugins.lazy import Lazy
 
 
@@ -21,8 +21,7 @@ class LazyCommand:
     help: str
 
     def load(self) -> click.Command:
-        command = Lazy(self.target).load()
-        assert isinstance(command, click.Command)
+        command: click.Command = Lazy(self.target).load()
         return command
 
 
@@ -35,16 +34,18 @@ class PluginCommand:
     help: str
 
     def load(self) -> click.Command:
-        """Raises as `separate_plugin` and `plugin_command`."""
-        return plugin_command(separate_plugin(self.plugin, f"`rlfactory {self.name}`"), self.name)
+        distribution = f"rlfactory-{self.plugin}"
+        spec = f"{distribution}:{self.plugin}"
+        if not matching(discover(), spec):
+            raise MissingExtraError(
+                f"`rlfactory {self.name}` is in the plugin {distribution}, which is not installed: "
+                f"python -m pip install {distribution}"
+            )
+        return plugin_command(spec, self.name)
 
 
 class LazyGroup(click.Group):
-    """Imports its commands by name.
-
-    Args:
-        lazy: its commands in the order of ``--help``.
-    """
+    """Imports its commands by name; ``lazy`` has them in the order of ``--help``."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand | PluginCommand], **options: Any) -> None:
         super().__init__(*args, **options)
@@ -62,15 +63,7 @@ class LazyGroup(click.Group):
 
 
 def plugin_command(spec: str, name: str) -> click.Command:
-    """What an installed plugin registers as the command ``name``.
-
-    Args:
-        spec: the plugin, ``NAME`` or ``DISTRIBUTION:NAME``.
-
-    Raises:
-        UsageError: the plugin has no commands.
-        PluginError: the plugin cannot be loaded, or registers something else as its command.
-    """
+    """What an installed plugin, ``NAME`` or ``DISTRIBUTION:NAME``, registers as the command ``name``."""
     from rlfactory_core.plugins.registry import Registry
 
     plugin = Registry().load(spec)

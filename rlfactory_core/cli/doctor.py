@@ -5,19 +5,19 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.doctor_model import model_checks
-from rlfactory_core.cli.options import found_text
+from rlfactory_core.chat.settings import ChatConfig
+from rlfactory_core.cli.options import found_text, needs_local
 from rlfactory_core.cli.output import echo, echo_json
-from rlfactory_core.errors import UsageError
+from rlfactory_core.errors import ChatFormatError, ModelError, UsageError
 from rlfactory_core.plugins.diagnostics import Check, DoctorRequest, installed, requirement_checks
 from rlfactory_core.utils.cpu import usable_cores
 
@@ -33,6 +33,11 @@ EXTRAS = {
 }
 
 WIDTH = 13  # of the names in the report
+_LACKS = {
+    "system": "system messages; their texts begin the user message that follows",
+    "tools": "tools; the first message describes them",
+    "results": "tool results; they are sent as the user's turns",
+}
 
 
 @click.command()
@@ -57,32 +62,29 @@ def doctor(
     elif device or install:
         raise UsageError("--device and --install belong to an engine: rlfactory doctor --engine NAME …")
     elif model:
-        checks = model_checks(model, registry)
+        checks = _model_checks(model, registry)
     else:
         checks = _checks(registry)
-    problems = _report_json(checks) if as_json else _report(checks)
+    problems = 0
+    if as_json:
+        with redirect_stdout(sys.stderr):  # a plugin may print when it is imported
+            found = list(checks)
+        problems = sum(check.state == "problem" for check in found)
+        echo_json({"checks": [asdict(check) for check in found], "problems": problems})
+    else:
+        for check in checks:
+            echo(f"{check.state:<8} {check.what:<{WIDTH}} {check.detail}")
+            problems += check.state == "problem"
+        echo(found_text(problems))
     ctx.exit(1 if problems else 0)
 
 
-def _report(checks: Iterable[Check]) -> int:
-    problems = 0
-    for check in checks:
-        echo(f"{check.state:<8} {check.what:<{WIDTH}} {check.detail}")
-        problems += check.state == "problem"
-    echo(found_text(problems))
-    return problems
-
-
-def _report_json(checks: Iterable[Check]) -> int:
-    with redirect_stdout(sys.stderr):  # a plugin may print when it is imported
-        found = list(checks)
-    problems = sum(check.state == "problem" for check in found)
-    echo_json({"checks": [asdict(check) for check in found], "problems": problems})
-    return problems
-
-
 def _checks(registry: Registry) -> Iterator[Check]:
-    yield from _machine()
+    supported = sys.version_info >= (3, 11)
+    yield Check("ok" if supported else "problem", "Python", f"{platform.python_version()} (3.11 or newer is needed)")
+    yield Check("ok", "platform", platform.platform())
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    yield Check("ok", "machine", f"{usable_cores()} cores, {memory:.1f} GiB of memory")
     yield from _requirements()
     yield _device()
     plugins = registry.load_all()
@@ -94,14 +96,6 @@ def _checks(registry: Registry) -> Iterator[Check]:
         elif item.kind == "diagnostic":
             yield from item.make(DoctorRequest(device=None, install=False, say=echo))
     yield _plugins(registry, len(plugins) - 1)  # without the built-ins
-
-
-def _machine() -> Iterator[Check]:
-    supported = sys.version_info >= (3, 11)
-    yield Check("ok" if supported else "problem", "Python", f"{platform.python_version()} (3.11 or newer is needed)")
-    yield Check("ok", "platform", platform.platform())
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    yield Check("ok", "machine", f"{usable_cores()} cores, {memory:.1f} GiB of memory")
 
 
 def _requirements() -> Iterator[Check]:
@@ -135,3 +129,47 @@ def _plugins(registry: Registry, working: int) -> Check:
     if not working:
         return Check("note", "plugins", "none; a task comes as a plugin, for example: pip install rlfactory-search")
     return Check("ok", "plugins", f"{working} installed; `rlfactory plugins list` names them")
+
+
+def _model_checks(model: str, registry: Registry) -> Iterator[Check]:
+    """Which chat format a model gets, and whether it is exact on the model's template. No weights are loaded."""
+    with needs_local():
+        from rlfactory_core.engines.local.memory import model_size
+        from rlfactory_core.engines.local.model.loading import load_tokenizer
+    try:
+        size = model_size(model)
+        tokenizer = load_tokenizer(model)
+    except ModelError as error:
+        yield Check("problem", "model", str(error))
+        return
+    vocabulary = size.shape.vocabulary
+    yield Check("ok", "model", f"{size.parameters:,} parameters, {size.shape.layers} layers, {vocabulary:,} embeddings")
+    largest = max(tokenizer.get_vocab().values())
+    said = f"{type(tokenizer).__name__}, ids up to {largest:,}; the model has {vocabulary:,}"
+    yield Check("ok" if largest < vocabulary else "problem", "tokenizer", said)
+    yield from _format_checks(tokenizer, registry)
+
+
+def _format_checks(tokenizer: Any, registry: Registry) -> Iterator[Check]:
+    from rlfactory_core.runner.making import make_chat
+
+    registry.load_all()
+    for thinking in (True, False):
+        try:
+            chat = make_chat(ChatConfig(thinking=thinking), registry)(tokenizer)
+        except ChatFormatError as error:
+            yield Check("problem", "chat format", str(error))
+            return
+        if thinking:
+            yield Check("ok", "chat format", f"{chat.name}, by the model's chat template")
+            abilities = getattr(chat, "abilities", None)  # a format of a plugin need not have a template
+            for name, text in _LACKS.items():
+                if abilities is not None and not getattr(abilities, name):
+                    yield Check("note", "template", f"it does not write {text}")
+        setting = f"chat.thinking={str(thinking).lower()}"
+        try:
+            chat.prove()
+        except ChatFormatError as error:
+            yield Check("problem", "proof", f"{setting}: {error}")
+        else:
+            yield Check("ok", "proof", f"{setting}: ids appended turn by turn are those of the rendered conversation")

@@ -41,41 +41,32 @@ COMMANDS = {
 }
 
 
+_RUN = ("train", "fit", "finetune", "grpo", "ppo", "rl", "rft")  # as others call it
+
+
 class MainGroup(LazyGroup):
     """Also finds the commands of plugins."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
-        return super().get_command(ctx, cmd_name) or own_command(cmd_name)
+        """A command of ours, or that of the plugin of this name: an entry point's, or DISTRIBUTION:NAME."""
+        if ours := super().get_command(ctx, cmd_name):
+            return ours
+        entries = discover()
+        if matching(entries, cmd_name):
+            return plugin_command(cmd_name, cmd_name.rpartition(":")[2])
+        meant = "Did you mean 'run'? It trains on a task"
+        if cmd_name not in _RUN:
+            meant = nearest(cmd_name, [*COMMANDS, *(item.name for item in entries)])
+        raise UsageError(f"There is no command '{cmd_name}'. {meant}")
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists all installed plugins, because only importing a plugin would show whether it has commands."""
         super().format_commands(ctx, formatter)
         shown = {command.plugin for command in self.lazy.values() if isinstance(command, PluginCommand)}
         others = (entry for entry in discover() if entry.name not in {*self.lazy, *shown} and not is_disabled(entry))
-        found = {entry.name: entry.summary for entry in others}
-        if found:
+        if found := {entry.name: entry.summary for entry in others}:
             with formatter.section("Plugins"):
                 formatter.write_dl(list(found.items()))
-
-
-_RUN = ("train", "fit", "finetune", "grpo", "ppo", "rl", "rft")  # as others call it
-
-
-def own_command(name: str) -> click.Command:
-    """The command of the plugin called ``name``, which is that of an entry point, or DISTRIBUTION:NAME.
-
-    Raises:
-        UsageError: there is no command or plugin of that name, or the plugin has no commands.
-        PluginError: as `plugin_command`.
-    """
-    entries = discover()
-    if not matching(entries, name):
-        if name in _RUN:
-            raise UsageError(f"There is no command '{name}'. Did you mean 'run'? It trains on a task")
-        raise UsageError(
-            f"There is no command '{name}'. {nearest(name, [*COMMANDS, *(item.name for item in entries)])}"
-        )
-    return plugin_command(name, name.rpartition(":")[2])
 
 
 def _set_debug(_context: click.Context, _parameter: click.Parameter, given: bool) -> None:

@@ -45,7 +45,8 @@ def memory(ctx: click.Context, /, gib: float | None, as_json: bool, rest: tuple[
     changed = with_keys(config, keys or {})
     an_hour = steps_an_hour(changed, sized(changed)) if keys is not None and _on_gpu(config) else None
     if as_json:
-        echo_json(_record(config, size, phases, verdict) | _advice_record(keys, an_hour))
+        pace = {} if an_hour is None else {"steps_an_hour_h100": round(an_hour, 1)}
+        echo_json({**_record(config, size, phases, verdict), "proposed": keys, **pace})
     else:
         echo("\n".join([*_lines(config, size, phases, verdict), *_advice(keys, changed, estimate, an_hour)]))
     ctx.exit(1 if verdict is False else 0)
@@ -67,19 +68,12 @@ def _estimate(
     estimate = optional_attributes(engine, EngineTraits, f"The engine '{config.engine}'").memory
     if estimate is None:
         raise UsageError(f"The engine '{config.engine}' does not say what memory it needs.")
-    found = estimate
-    known = [] if limit is None else [limit]
-    size_with = cache(model_size)
+    known, size_with, found = [] if limit is None else [limit], cache(model_size), estimate
 
     def sized(changed: EngineSettings) -> ModelSize:
         return size_with(model, changed.train.lora)
 
     return sized, lambda changed: found(changed, sized(changed), *known)
-
-
-def _advice_record(keys: Mapping[str, Any] | None, an_hour: float | None) -> dict[str, Any]:
-    record: dict[str, Any] = {"proposed": keys}
-    return record if an_hour is None else {**record, "steps_an_hour_h100": round(an_hour, 1)}
 
 
 def _advice(
@@ -110,6 +104,10 @@ def _on_gpu(config: EngineSettings) -> bool:
 def _record(
     config: EngineSettings, size: ModelSize, phases: Sequence[MemoryPhase], verdict: bool | None
 ) -> dict[str, Any]:
+    parts = {
+        phase.name: [{"what": each.what, "bytes": each.size, "formula": each.formula} for each in phase.parts]
+        for phase in phases
+    }
     return {
         "model": config.model,
         "engine": config.engine,
@@ -117,13 +115,7 @@ def _record(
         "trained": size.trained,
         "fits": verdict,
         "phases": [
-            {
-                "name": phase.name,
-                "bytes": phase.total,
-                "limit": phase.limit,
-                "parts": [{"what": each.what, "bytes": each.size, "formula": each.formula} for each in phase.parts],
-            }
-            for phase in phases
+            {"name": each.name, "bytes": each.total, "limit": each.limit, "parts": parts[each.name]} for each in phases
         ],
     }
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
+from functools import reduce
 from math import isfinite, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,33 +84,23 @@ def task_options(args: Sequence[str], engine: Mapping[str, str] = {}) -> list[st
 
 @contextmanager
 def meant_options(command: click.Command) -> Iterator[None]:
-    """Add a hint if an unknown task option looks like an option of the command or of an engine.
+    """Add a hint to a `ConfigError` if the unknown option of a task looks like one of the command or of an engine."""
+    from rlfactory_core.plugins.registry import Registry
 
-    Raises:
-        ConfigError: as the body does, with a hint.
-    """
     try:
         yield
     except ConfigError as error:
         section, _, wrong = (error.unknown or ("",))[0].partition(".")
         if section != "task":
             raise
-        engine = _engine_with(wrong)
-        if engine is not None:
-            raise ConfigError(f"{error} It is an option of the {engine} engine: add --engine {engine}") from error
+        for engine, keys in Registry().engine_sections(installed=True).items():
+            if wrong in keys.options:
+                raise ConfigError(f"{error} It is an option of the {engine} engine: add --engine {engine}") from error
         names = [name for parameter in command.params for name in parameter.opts if name.startswith("--")]
         close = get_close_matches(f"--{wrong.replace('_', '-')}", names, n=1, cutoff=0.75)
         if not close:
             raise
         raise ConfigError(f"{error} Or did you mean the command's own option {close[0]}?") from error
-
-
-def _engine_with(option: str) -> str | None:
-    """The name of an installed engine that has the option."""
-    from rlfactory_core.plugins.registry import Registry
-
-    sections = Registry().engine_sections(installed=True)
-    return next((engine for engine, section in sections.items() if option in section.options), None)
 
 
 def nested(options: Mapping[str, Any], places: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
@@ -120,13 +111,12 @@ def nested(options: Mapping[str, Any], places: Mapping[str, tuple[str, ...]]) ->
     """
     found: dict[str, Any] = {}
     for name, value in options.items():
-        if value in (None, ()):
-            continue
-        *path, last = places.get(name, (name,))
-        target = found
-        for part in path:
-            target = target.setdefault(part, {})
-        target[last] = list(value) if isinstance(value, tuple) else value
+        if value not in (None, ()):
+            *path, last = places.get(name, (name,))
+            target = found
+            for part in path:
+                target = target.setdefault(part, {})
+            target[last] = list(value) if isinstance(value, tuple) else value
     return found
 
 
@@ -142,55 +132,6 @@ def _reward(text: str) -> dict[str, Any]:
     if name.endswith(".py"):
         raise UsageError(f"--reward {text}: expected FILE.py:NAME with the name of a class or a function in the file.")
     return {"name": name, "weight": weight}
-
-
-CONFIG = click.option(
-    "--config", "file", type=click.Path(path_type=Path), help="A YAML file with keys of the configuration."
-)
-SEED = click.option("--seed", type=int, help="The seed of everything random.")
-JSON = click.option("--json", "as_json", is_flag=True, help="Write the results as JSON; progress goes to stderr.")
-REST = click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[--TASK-OPTION VALUE] [KEY=VALUE]...")
-SETTINGS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
-_RECIPE = click.option(
-    "--recipe", metavar="NAME", help="A configuration that a plugin brings; all other options and keys override it."
-)
-DATA = click.option("--data", type=click.Path(path_type=Path), help="Training data of your own: JSONL or parquet.")
-EVAL_DATA = click.option("--eval-data", type=click.Path(path_type=Path), help="Held-out data of your own.")
-MCP = click.option("--mcp", type=click.Path(path_type=Path), help="MCP servers whose tools are added: mcpServers JSON.")
-REWARD = click.option(
-    "--reward",
-    "rewards",
-    multiple=True,
-    metavar="NAME|FILE.py:NAME[=WEIGHT]",
-    callback=lambda _context, _parameter, given: tuple(map(_reward, given)),
-    help="Instead of the task's rewards; may be repeated.",
-)
-_JUDGE = click.option(
-    "--judge", metavar="URL", help="Adds the reward judge, or moves it, to the server at this address."
-)
-
-
-_AGENT = click.option(
-    "--agent", metavar="CMD", help="A program of your own that plays instead of the task's loop, in any language."
-)
-_AGENT_WORKERS = click.option(
-    "--agent-workers", type=click.IntRange(min=0), help="Processes of it that play on and on. Default: one an attempt."
-)
-
-
-def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that ``run`` and ``eval`` share."""
-    return _AGENT(_AGENT_WORKERS(MCP(REWARD(_JUDGE(_RECIPE(CONFIG(command)))))))
-
-
-PLACES = {
-    "data": ("data", "train"),
-    "eval_data": ("data", "eval"),
-    "mcp": ("tools", "mcp"),
-    "agent": ("agent", "command"),
-    "agent_workers": ("agent", "workers"),
-    "steps": ("train", "steps"),
-}
 
 
 def _plugins(_context: click.Context, _parameter: click.Parameter, given: Sequence[str]) -> str | dict[str, Any] | None:
@@ -210,7 +151,41 @@ def _plugins(_context: click.Context, _parameter: click.Parameter, given: Sequen
     return tasks
 
 
-_WHAT = (
+_PATH = click.Path(path_type=Path)
+SETTINGS: dict[str, Any] = {"ignore_unknown_options": True, "help_option_names": ["-h", "--help"]}
+REST = click.argument("rest", nargs=-1, type=click.UNPROCESSED, metavar="[--TASK-OPTION VALUE] [KEY=VALUE]...")
+CONFIG = click.option("--config", "file", type=_PATH, help="A YAML file with keys of the configuration.")
+SEED = click.option("--seed", type=int, help="The seed of everything random.")
+JSON = click.option("--json", "as_json", is_flag=True, help="Write the results as JSON; progress goes to stderr.")
+DATA = click.option("--data", type=_PATH, help="Training data of your own: JSONL or parquet.")
+EVAL_DATA = click.option("--eval-data", type=_PATH, help="Held-out data of your own.")
+MCP = click.option("--mcp", type=_PATH, help="MCP servers whose tools are added: mcpServers JSON.")
+REWARD = click.option(
+    "--reward",
+    "rewards",
+    multiple=True,
+    metavar="NAME|FILE.py:NAME[=WEIGHT]",
+    callback=lambda _context, _parameter, given: tuple(map(_reward, given)),
+    help="Instead of the task's rewards; may be repeated.",
+)
+_SHARED = (
+    click.option(
+        "--agent", metavar="CMD", help="A program of your own that plays instead of the task's loop, in any language."
+    ),
+    click.option(
+        "--agent-workers",
+        type=click.IntRange(min=0),
+        help="Processes of it that play on and on. Default: one an attempt.",
+    ),
+    MCP,
+    REWARD,
+    click.option("--judge", metavar="URL", help="Adds the reward judge, or moves it, to the server at this address."),
+    click.option(
+        "--recipe", metavar="NAME", help="A configuration that a plugin brings; all other options and keys override it."
+    ),
+    CONFIG,
+)
+_WHOLE = (
     click.option(
         "--plugin",
         multiple=True,
@@ -224,17 +199,28 @@ _WHAT = (
     ),
     DATA,
     EVAL_DATA,
-    run_options,
+    *_SHARED,
     SEED,
     click.option("--device", help="auto, cpu, cuda or cuda:N."),
 )
+PLACES = {
+    "data": ("data", "train"),
+    "eval_data": ("data", "eval"),
+    "mcp": ("tools", "mcp"),
+    "agent": ("agent", "command"),
+    "agent_workers": ("agent", "workers"),
+    "steps": ("train", "steps"),
+}
+
+
+def run_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that ``run`` and ``eval`` share."""
+    return reduce(lambda wrapped, option: option(wrapped), reversed(_SHARED), command)
 
 
 def whole_run_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds those that say what a run is; `PLACES` has where they stand in the configuration."""
-    for option in reversed(_WHAT):
-        command = option(command)
-    return command
+    return reduce(lambda wrapped, option: option(wrapped), reversed(_WHOLE), command)
 
 
 def given_run(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -259,11 +245,7 @@ def engine_options(engines: Mapping[str, type[EngineSection]]) -> dict[str, str]
 
 
 def described_run(options: Mapping[str, Any], rest: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
-    """The configuration of a run with these `whole_run_options`, which no engine has checked; and as plain data.
-
-    Raises:
-        UsageError: it is invalid.
-    """
+    """The configuration of a run with these `whole_run_options`, which no engine has checked; and as plain data."""
     from rlfactory_core.plugins.registry import Registry
     from rlfactory_core.runner.resolving import load_recipe, read, resolve, written_config
 
@@ -278,11 +260,7 @@ def described_run(options: Mapping[str, Any], rest: Sequence[str]) -> tuple[RunC
 
 @contextmanager
 def needs_local() -> Iterator[None]:
-    """For imports of the local engine.
-
-    Raises:
-        MissingExtraError: one of its packages is not installed.
-    """
+    """For imports of the local engine: a `MissingExtraError` if one of its packages is not installed."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -17,7 +17,7 @@ from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.plugins.discovery import PluginEntry, discover, is_disabled
 
 if TYPE_CHECKING:
-    from rlfactory_core.plugins.description import Description, Part
+    from rlfactory_core.plugins.description import Description
     from rlfactory_core.plugins.options import Option
 
 HERE = "rlfactory_core.cli"
@@ -43,7 +43,10 @@ def list_plugins(as_json: bool, only_tasks: bool) -> None:
     """List the installed plugins, without importing them."""
     entries = _with_tasks() if only_tasks else discover()
     names = Counter(entry.name for entry in entries if not is_disabled(entry))
-    states = {entry: _state(entry, names) for entry in entries}
+    states = {  # nothing was imported, so nobody can know more
+        entry: "disabled" if is_disabled(entry) else "conflict" if names[entry.name] > 1 else "installed"
+        for entry in entries
+    }
     if as_json:
         echo_json([{**entry_record(entry), "state": state} for entry, state in states.items()])
     elif not entries:
@@ -53,18 +56,11 @@ def list_plugins(as_json: bool, only_tasks: bool) -> None:
         echo("\n".join(table([("NAME", "DISTRIBUTION", "VERSION", "STATE", "SUMMARY"), *rows], "")))
 
 
-def _with_tasks() -> list[PluginEntry]:
+def _with_tasks() -> Sequence[PluginEntry]:
     from rlfactory_core.plugins.registry import Registry
 
     with redirect_stdout(sys.stderr):  # a plugin may print when it is imported
-        loaded = Registry().load_all()
-    return [plugin.entry for plugin in loaded if any(item.kind == "task" for item in plugin.registrations)]
-
-
-def _state(entry: PluginEntry, names: Counter[str]) -> str:
-    if is_disabled(entry):
-        return "disabled"
-    return "conflict" if names[entry.name] > 1 else "installed"  # nothing was imported, so nobody can know more
+        return [plugin.entry for plugin in Registry().load_all() if "task" in {x.kind for x in plugin.registrations}]
 
 
 @click.command()
@@ -125,17 +121,11 @@ def _lines(description: Description) -> Iterator[str]:
     yield f"  plugin API    {description.api} (this rlfactory-core speaks {API_VERSION})"
     yield f"  files         {len(print_.files)}, fingerprint {print_.digest}"
     yield "  gives"
-    rows = [(words(part.kind), part.name, part.problem or part.doc) for part in description.parts]
-    yield from table(rows, "    ")
+    yield from table([(words(part.kind), part.name, part.problem or part.doc) for part in description.parts], "    ")
     for part in description.parts:
-        yield from _options(part, words(part.kind))
-
-
-def _options(part: Part, kind: str) -> Iterator[str]:
-    if part.options:
-        yield ""
-        yield f"  options of the {kind} '{part.name}', given as {part.given_as}"
-        yield from table([(item.key, item.type, _default(item), item.doc) for item in part.options], "    ")
+        if part.options:
+            yield f"\n  options of the {words(part.kind)} '{part.name}', given as {part.given_as}"
+            yield from table([(item.key, item.type, _default(item), item.doc) for item in part.options], "    ")
 
 
 def _default(option: Option) -> str:

@@ -32,7 +32,6 @@ WORKER_S = 120.0  # for a fresh process to load the plugins
 class Health:
     """The state of one plugin."""
 
-    entry: PluginEntry
     state: Literal["ok", "broken", "disabled"]
     api: str | None = None  # the versions of the plugin API that it supports; None: unknown
     error: str = ""  # why it is broken
@@ -58,21 +57,16 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
             with redirect_stdout(sys.stderr), suppress(PluginError):  # the registry keeps what is broken
                 registry.load(entry.qualified)
     refused = _refused_by_a_worker(registry.fingerprints())
-    found = [_health(registry, entry, refused) for entry in registry.entries]
-    conflicts, core = registry.conflicts(), refused.get(BUILTIN.qualified, "")
-    problems = sum(item.problems for item in found) + len(conflicts) + bool(core)
+    found = {entry: _health(registry, entry, refused) for entry in registry.entries}
+    conflicts, core = [str(each) for each in registry.conflicts()], refused.get(BUILTIN.qualified, "")
+    problems = sum(item.problems for item in found.values()) + len(conflicts) + bool(core)
     if as_json:
-        records = ({key: value for key, value in asdict(item).items() if key != "entry"} for item in found)
-        plugins = [{**entry_record(item.entry), **record} for item, record in zip(found, records, strict=True)]
-        texts = [str(conflict) for conflict in conflicts]
-        echo_json(
-            {"api": API_VERSION, "plugins": plugins, "conflicts": texts, "core_in_worker": core, "problems": problems}
-        )
+        plugins = [{**entry_record(entry), **asdict(item)} for entry, item in found.items()]
+        record = {"plugins": plugins, "conflicts": conflicts, "core_in_worker": core, "problems": problems}
+        echo_json({"api": API_VERSION, **record})
     else:
-        lines = [
-            f"This rlfactory-core speaks plugin API {API_VERSION}.",
-            *(line for item in found for line in _lines(item)),
-        ]
+        lines = [f"This rlfactory-core speaks plugin API {API_VERSION}."]
+        lines += [line for entry, item in found.items() for line in _lines(entry, item)]
         lines += [f"problem   {core}"] if core else []
         echo("\n".join([*lines, *(f"conflict  {each}" for each in conflicts), found_text(problems)]))
     ctx.exit(1 if problems else 0)
@@ -84,25 +78,25 @@ def _health(registry: Registry, entry: PluginEntry, refused: Mapping[str, str]) 
     except PackageNotFoundError:  # an entry point without a distribution's name
         needs = []
     if is_disabled(entry):
-        return Health(entry, "disabled", requirements=needs)
+        return Health("disabled", requirements=needs)
     module = sys.modules.get(entry.module)  # also of a plugin that was refused for its version of the API
     api = None if module is None else str(getattr(module, "RLFACTORY_API", DEFAULT_API))
     broken = next((item for item in registry.broken if item.entry == entry), None)
     if broken is not None:
-        return Health(entry, "broken", api, str(broken.error), broken.traceback, requirements=needs)
+        return Health("broken", api, str(broken.error), broken.traceback, requirements=needs)
     mark = fingerprint(entry)
-    return Health(entry, "ok", api, "", "", mark.digest, refused.get(mark.plugin, ""), needs)
+    return Health("ok", api, "", "", mark.digest, refused.get(mark.plugin, ""), needs)
 
 
-def _lines(item: Health) -> Iterator[str]:
+def _lines(entry: PluginEntry, item: Health) -> Iterator[str]:
     if item.state == "broken":
         yield f"broken    {item.error}"
         yield from (f"          {line}" for line in item.traceback.rstrip().splitlines())
     else:
         speaks = f", plugin API {item.api}, fingerprint {item.fingerprint}" if item.state == "ok" else ""
-        yield f"{item.state:<8}  {item.entry}{speaks}"
+        yield f"{item.state:<8}  {entry}{speaks}"
     if item.worker:
-        yield f"          {'problem':<8} in a worker: {item.worker}"
+        yield f"          problem  in a worker: {item.worker}"
     for check in item.requirements if item.state != "disabled" else ():
         yield f"          {check.state:<8} {check.what}: {check.detail}"
 
@@ -113,9 +107,8 @@ def _refused_by_a_worker(fingerprints: Sequence[Fingerprint]) -> Mapping[str, st
     It refuses a plugin that is only found from the current working directory, or that writes into its own package when
     it is imported.
     """
-    problem = ""
-    try:
-        with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder:
+        try:
             done = subprocess.run(  # noqa: S603 - this Python and this module
                 [sys.executable, "-m", __name__],
                 input=json.dumps([asdict(item) for item in fingerprints]),
@@ -123,15 +116,16 @@ def _refused_by_a_worker(fingerprints: Sequence[Fingerprint]) -> Mapping[str, st
                 capture_output=True,
                 text=True,
                 timeout=WORKER_S,
-                check=False,
+                check=True,
             )
-        if done.returncode:
-            last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        except subprocess.TimeoutExpired:
+            problem = f"A fresh process did not load the plugins within {WORKER_S:g} s."
+        except subprocess.CalledProcessError as error:
+            last = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[-1]
             problem = f"A fresh process could not look for the plugins: {last}"
-    except subprocess.TimeoutExpired:
-        problem = f"A fresh process did not load the plugins within {WORKER_S:g} s."
-    found: dict[str, str] = {item.plugin: problem for item in fingerprints} if problem else json.loads(done.stdout)
-    return found
+        else:
+            return dict(json.loads(done.stdout))
+    return {item.plugin: problem for item in fingerprints}
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,6 +15,7 @@ import click
 from rlfactory_core.cli.options import CONFIG, MCP, PLACES, REST, SETTINGS, nested, task_options
 from rlfactory_core.cli.output import echo, echo_json
 from rlfactory_core.errors import UsageError
+from rlfactory_core.reporting.progress import count_text
 from rlfactory_core.types import Sample, ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
@@ -25,12 +27,11 @@ if TYPE_CHECKING:
 
 Found = TypeVar("Found")
 
-_PLUGIN = click.option("--plugin", metavar="NAME|FILE.py", help="The task: a plugin's name, or a one-file plugin.")
-
 
 def _where(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that say whose tools are meant, which a command passes on to `_task` as they are."""
-    return _PLUGIN(MCP(CONFIG(command)))
+    plugin = click.option("--plugin", metavar="NAME|FILE.py", help="The task: a plugin's name, or a one-file plugin.")
+    return plugin(MCP(CONFIG(command)))
 
 
 @click.group()
@@ -80,15 +81,15 @@ def _list_all(where: Mapping[str, Any], overrides: Sequence[str], as_json: bool)
 
     async def look(runtime: TaskRuntime) -> tuple[Sequence[Tool], Sequence[ServerState]]:
         tools, states = [*runtime.tools], list[ServerState]()
-        for source in sources:
-            if source.traits.try_servers is not None:
-                added, tried = await source.traits.try_servers(source.given, [tool.spec.name for tool in tools])
-                tools += added
-                states += tried
+        for try_servers, given in ((each.traits.try_servers, each.given) for each in sources):
+            if try_servers is not None:
+                added, tried = await try_servers(given, [tool.spec.name for tool in tools])
+                tools, states = [*tools, *added], [*states, *tried]
         return tools, states
 
     found, states = _use_tools(setup, look)
-    known = only_about(config, found) if any(state.problem for state in states) else config
+    failed = any(state.problem for state in states)
+    known = only_about(config, found) if failed else config
     limits = limits_by_tool(known, found)
     origins = {tool.spec.name: tool.server for tool in found if isinstance(tool, ServerTool)}
     if as_json:
@@ -108,7 +109,7 @@ def _list_all(where: Mapping[str, Any], overrides: Sequence[str], as_json: bool)
             echo(f"{tool.spec.name}  {origins.get(tool.spec.name, 'task')}{off}")
         for state in states:
             echo(f"MCP server {state.name}: {f'failed: {state.problem}' if state.problem else 'ready'}")
-    return 1 if any(state.problem for state in states) else 0
+    return 1 if failed else 0
 
 
 @tools.command(context_settings=SETTINGS)
@@ -138,25 +139,25 @@ def call(ctx: click.Context, /, name: str, as_json: bool, rest: tuple[str, ...],
 
         spec = next((spec for spec in runtime.manager.specs if spec.name == name), None)
         arguments = _arguments(objects, given, spec)
-        sample = _sample(runtime)
+        samples = runtime.setup.samples("train") if runtime.setup.data.train else runtime.task.samples("train")
+        sample = next(iter(samples), Sample("by-hand", ""))
         context = ToolContext("by-hand", sample)
         env = runtime.episode(sample, 0.0, 0, "by-hand", None).make_env(sample, context)
-        try:
+        async with AsyncExitStack() as ends:
+            ends.push_async_callback(context.end)
+            ends.push_async_callback(ask_env, env, "close", object)
             await ask_env(env, "start", EnvStart)  # it may prepare what the tool reads, such as the context's state
             (result,) = await runtime.manager.invoke([ToolCall("1", name, json.dumps(arguments), arguments)], context)
-        finally:
-            try:
-                await ask_env(env, "close", object)
-            finally:
-                await context.end()
-        return result
+            return result
 
     result = _use_tools(_task(where, overrides)[1], invoke)
     if as_json:
         echo_json(asdict(result))
     else:
+        fault = f"{result.fault.value} fault" if result.fault else "no fault"
+        facts = [fault, f"{result.latency_s:.3f} s", count_text(result.attempts, "attempt")]
         echo(result.content)
-        echo(_facts(result), err=True)
+        echo(", ".join([*facts, *(word for word in ("cached", "truncated") if getattr(result, word))]), err=True)
     ctx.exit(1 if result.fault else 0)
 
 
@@ -196,12 +197,6 @@ def _use_tools(setup: TaskSetup, use: Callable[[TaskRuntime], Awaitable[Found]])
     return asyncio.run(session())
 
 
-def _sample(runtime: TaskRuntime) -> Sample:
-    """The first sample that a run would train on, or an empty one."""
-    samples = runtime.setup.samples("train") if runtime.setup.data.train else runtime.task.samples("train")
-    return next(iter(samples), Sample("by-hand", ""))
-
-
 def _arguments(objects: Sequence[str], given: Sequence[str], tool: ToolSpec | None) -> dict[str, Any]:
     """The arguments from the words of the command line; the tool's schema determines the types of values."""
     from rlfactory_core.chat.parsers.json_calls import typed
@@ -216,9 +211,3 @@ def _arguments(objects: Sequence[str], given: Sequence[str], tool: ToolSpec | No
         name, _, text = word.partition("=")
         arguments[name] = typed(text, tool, name)
     return arguments
-
-
-def _facts(result: ToolResult) -> str:
-    facts = [f"{result.latency_s:.3f} s", f"{result.attempts} attempt{'s' * (result.attempts != 1)}"]
-    facts += [word for word in ("cached", "truncated") if getattr(result, word)]
-    return ", ".join([f"{result.fault.value} fault" if result.fault else "no fault", *facts])

@@ -58,7 +58,10 @@ def trace(
     file = _choose(folder, step)
     stored = list(folder.read_trajectories(file))
     if sample is not None:
-        stored = _of_sample(stored, sample, file)
+        known = list({item.trajectory.sample.id for item in stored})
+        if sample not in known:
+            raise UsageError(f"no attempt at sample '{sample}' in {_title(file)}. {nearest(sample, known[:20])}")
+        stored = [item for item in stored if item.trajectory.sample.id == sample]
     if masked:
         stored = [item for item in stored if item.trajectory.masked]
     if order is not None:
@@ -73,9 +76,7 @@ def _verify(folder: RunFolder) -> int:
     trajectories = rows = tokens = problems = 0
     names = [f"eval-{name}" for name in ("before", "after", "before-sampled", "after-sampled")]
     files: list[int | str] = [*folder.trajectory_steps(), *names]
-    for file in files:
-        if not folder.trajectory_file(file).exists():
-            continue
+    for file in (each for each in files if folder.trajectory_file(each).exists()):
         for item in folder.read_trajectories(file):
             each = item.trajectory
             trajectories, rows, tokens = trajectories + 1, rows + len(each.rows), tokens + each.num_sampled
@@ -101,8 +102,14 @@ def show(stored: Sequence[StoredTrajectory], stream: TextIO, *, where: str, tota
 def trajectory_lines(stored: StoredTrajectory, *, marks: bool, full: bool) -> Iterator[Text]:
     """A trajectory as styled lines; ``marks`` puts ``|`` and ``>`` before masked and own text."""
     trajectory = stored.trajectory
-    yield _head(trajectory)
-    answer = trajectory.sample.answer
+    sample, answer = trajectory.sample, trajectory.sample.answer
+    yield Text.assemble(
+        ("── ", "cyan"),
+        (sample.id, "bold cyan"),
+        (f"  {number_label(sample.slice)}" if sample.slice else "", "cyan"),
+        (f"  attempt {trajectory.attempt}", "dim"),
+        (f"  reward {number_text(trajectory.reward)}", "bold"),
+    )
     if answer is not None:
         accepted = answer if isinstance(answer, (list, tuple)) else [answer]
         yield Text.assemble(("answer  ", "dim"), " | ".join(map(str, accepted)))
@@ -128,15 +135,6 @@ def trajectory_lines(stored: StoredTrajectory, *, marks: bool, full: bool) -> It
         if turn.reward:
             yield Text(f"  step reward {number_text(turn.reward)}", style="magenta")
     yield from _foot(trajectory)
-
-
-def _head(trajectory: Trajectory) -> Text:
-    sample = trajectory.sample
-    head = Text.assemble(("── ", "cyan"), (sample.id, "bold cyan"))
-    if sample.slice:
-        head.append(f"  {number_label(sample.slice)}", style="cyan")
-    head.append(f"  attempt {trajectory.attempt}", style="dim")
-    return head.append(f"  reward {number_text(trajectory.reward)}", style="bold")
 
 
 def _foot(trajectory: Trajectory) -> Iterator[Text]:
@@ -203,28 +201,16 @@ def _message_text(message: Message) -> str:
 
 
 def _choose(folder: RunFolder, step: str | None) -> int | str:
-    steps = folder.trajectory_steps()
     evaluations = [name for name in ("before", "after") if folder.trajectory_file(f"eval-{name}").exists()]
-    if step is None:
-        if steps:
-            return steps[-1]
-        if evaluations:
-            return f"eval-{evaluations[-1]}"
+    files: dict[str, int | str] = {name: f"eval-{name}" for name in evaluations}
+    files |= {str(number): number for number in folder.trajectory_steps()}
+    if not files and step is None:
         raise UsageError(f"{folder.path} holds no trajectories yet: none were saved before the run stopped.")
-    if step in evaluations:
-        return f"eval-{step}"
-    if step.isdecimal() and int(step) in steps:
-        return int(step)
-    known = ", ".join([*evaluations, *map(str, steps)]) or "none"
-    raise UsageError(f"no trajectories of step '{step}' in {folder.path}. Saved: {known}.")
-
-
-def _of_sample(stored: Sequence[StoredTrajectory], sample: str, file: int | str) -> list[StoredTrajectory]:
-    found = [item for item in stored if item.trajectory.sample.id == sample]
-    if not found:
-        hint = nearest(sample, list({item.trajectory.sample.id for item in stored})[:20])
-        raise UsageError(f"no attempt at sample '{sample}' in {_title(file)}. {hint}")
-    return found
+    if step is None:
+        return [*files.values()][-1]
+    if step not in files:
+        raise UsageError(f"no trajectories of step '{step}' in {folder.path}. Saved: {', '.join(files) or 'none'}.")
+    return files[step]
 
 
 def _title(file: int | str) -> str:

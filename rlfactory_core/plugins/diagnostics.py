@@ -12,14 +12,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Check", "DoctorRequest", "fits", "installed", "requirements_of", "with_their_extras"]
 
-State = Literal["ok", "note", "missing", "problem"]
-
 
 @dataclass(frozen=True, slots=True)
 class Check:
     """One line of the report; only a ``problem`` makes the exit code 1."""
 
-    state: State
+    state: Literal["ok", "note", "missing", "problem"]
     what: str
     detail: str
 
@@ -69,14 +67,11 @@ def with_their_extras(requirements: Iterable[Requirement]) -> Iterator[Requireme
     """The requirements, and those of the extras that they name, as in ``package[extra]``."""
     seen: set[tuple[str, str]] = set()
     waiting = list(requirements)
-    while waiting:
-        item = waiting.pop(0)
+    for item in waiting:  # it grows
         yield item
-        for extra in sorted(item.extras):
-            if installed(item.name) is None or (item.name, extra) in seen:
-                continue
-            seen.add((item.name, extra))
-            waiting += requirements_of(item.name, extra)
+        new = {(item.name, extra) for extra in item.extras if installed(item.name)} - seen
+        seen |= new
+        waiting += [each for name, extra in sorted(new) for each in requirements_of(name, extra)]
 
 
 def requirement_checks(distribution: str, purposes: Mapping[str, str] | None = None) -> Iterator[Check]:
@@ -97,11 +92,10 @@ def _group(distribution: str, extra: str, purpose: str) -> Check:
     found = {item.name: installed(item.name) for item in requirements}
     wrong = [f"{i.name} {found[i.name]} (not {i.specifier})" for i in requirements if not fits(i, found[i.name])]
     absent = [item for item, installed in found.items() if installed is None]
-    name = extra or "base"
+    lacking, name = ", ".join(wrong + absent), extra or "base"
     remedy = f"pip install '{distribution}{f'[{extra}]' if extra else ''}'"
-    if (wrong and not absent) or (wrong + absent and not extra):
-        return Check("problem", name, f"{', '.join(wrong + absent)}: {remedy}")
+    if (wrong and not absent) or (lacking and not extra):
+        return Check("problem", name, f"{lacking}: {remedy}")
     if absent:  # then the extra is not installed, and wrong versions belong to something else
-        use = f"; for {purpose}" if purpose else ""
-        return Check("missing", name, f"{', '.join(wrong + absent)}{use}: {remedy}")
+        return Check("missing", name, f"{lacking}{f'; for {purpose}' if purpose else ''}: {remedy}")
     return Check("ok", name, ", ".join(f"{item} {installed}" for item, installed in found.items()))

@@ -6,12 +6,13 @@ No plugin is imported here, and no heavy package, because ``rlfactory plugins li
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
-from rlfactory_core.errors import MissingExtraError, PluginConflictError, PluginError, nearest
+from packaging.utils import canonicalize_name
+
+from rlfactory_core.errors import PluginConflictError, PluginError, nearest
 
 GROUP = "rlfactory"
 DISABLE_VARIABLE = "RLFACTORY_DISABLE_PLUGINS"
@@ -46,10 +47,10 @@ def discover() -> tuple[PluginEntry, ...]:
     return tuple(sorted(found, key=lambda entry: (entry.name, entry.distribution)))
 
 
-def is_disabled(entry: PluginEntry, environ: Mapping[str, str] = os.environ) -> bool:
+def is_disabled(entry: PluginEntry) -> bool:
     """Whether ``RLFACTORY_DISABLE_PLUGINS`` names the plugin or its distribution."""
-    names = {_canonical(name) for name in environ.get(DISABLE_VARIABLE, "").split(",") if name.strip()}
-    return _canonical(entry.name) in names or _canonical(entry.distribution) in names
+    names = set(map(canonicalize_name, os.environ.get(DISABLE_VARIABLE, "").replace(" ", "").split(",")))
+    return not names.isdisjoint(map(canonicalize_name, (entry.name, entry.distribution)))
 
 
 def choose(entries: Sequence[PluginEntry], spec: str) -> PluginEntry:
@@ -67,7 +68,9 @@ def choose(entries: Sequence[PluginEntry], spec: str) -> PluginEntry:
         raise conflict("plugin", enabled[0].name, enabled)
     if matches:
         raise PluginError(f"The plugin {matches[0]} is disabled by {DISABLE_VARIABLE}={os.environ[DISABLE_VARIABLE]}.")
-    of_distribution = [entry.name for entry in entries if _canonical(entry.distribution) == _canonical(spec)]
+    of_distribution = [
+        entry.name for entry in entries if canonicalize_name(entry.distribution) == canonicalize_name(spec)
+    ]
     if of_distribution:
         raise PluginError(f"'{spec}' is a distribution; its plugins are: {', '.join(of_distribution)}.")
     raise PluginError(f"No plugin '{spec}' is installed. {nearest(spec, (entry.name for entry in entries))}")
@@ -79,26 +82,9 @@ def matching(entries: Sequence[PluginEntry], spec: str) -> list[PluginEntry]:
     return [entry for entry in entries if entry.name == name and is_from(entry, distribution)]
 
 
-def separate_plugin(name: str, what: str) -> str:
-    """``rlfactory-NAME:NAME``, a plugin with a part of rlfactory itself, which is installed separately.
-
-    Args:
-        what: the part, as the beginning of a sentence.
-
-    Raises:
-        MissingExtraError: it is not installed.
-    """
-    distribution = f"rlfactory-{name}"
-    if not matching(discover(), f"{distribution}:{name}"):
-        raise MissingExtraError(
-            f"{what} is in the plugin {distribution}, which is not installed: python -m pip install {distribution}"
-        )
-    return f"{distribution}:{name}"
-
-
 def is_from(entry: PluginEntry, distribution: str) -> bool:
     """Whether the plugin comes from a distribution, in any spelling; always True for an empty name."""
-    return not distribution or _canonical(entry.distribution) == _canonical(distribution)
+    return not distribution or canonicalize_name(entry.distribution) == canonicalize_name(distribution)
 
 
 def conflict(kind: str, name: str, givers: Sequence[PluginEntry]) -> PluginConflictError:
@@ -112,13 +98,7 @@ def conflict(kind: str, name: str, givers: Sequence[PluginEntry]) -> PluginConfl
 
 
 def _entry(point: EntryPoint) -> PluginEntry:
-    distribution = point.dist
-    if distribution is None:  # metadata without a name
+    if point.dist is None:  # metadata without a name
         return PluginEntry(point.name, "unknown", "", point.value)
-    metadata = distribution.metadata
-    summary = (metadata.get_all("Summary") or [""])[0]
-    return PluginEntry(point.name, metadata["Name"], distribution.version, point.value, summary)
-
-
-def _canonical(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name.strip()).lower()
+    summary = (point.dist.metadata.get_all("Summary") or [""])[0]
+    return PluginEntry(point.name, point.dist.name, point.dist.version, point.value, summary)

@@ -6,7 +6,7 @@ A fingerprint is the version and a hash of each file, because an editable instal
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,14 +49,12 @@ class Fingerprint:
 
 def fingerprint(entry: PluginEntry) -> Fingerprint:
     """Hash a one-file plugin, or every file of the package with the entry point's module."""
-    if entry.file:
-        files = {Path(entry.file).name: _sha256(Path(entry.file))}
-    else:
-        files = {name: _sha256(path) for name, path in _package_files(entry)}
-    return Fingerprint(entry.qualified, entry.distribution, entry.version, files)
+    files = {Path(entry.file).name: Path(entry.file)} if entry.file else _package_files(entry)
+    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
+    return Fingerprint(entry.qualified, entry.distribution, entry.version, hashes)
 
 
-def _package_files(entry: PluginEntry) -> Iterator[tuple[str, Path]]:
+def _package_files(entry: PluginEntry) -> dict[str, Path]:
     """The files of the outermost package that is not a namespace shared with other distributions."""
     parts = entry.module.split(".")
     for depth in range(1, len(parts) + 1):
@@ -65,16 +63,8 @@ def _package_files(entry: PluginEntry) -> Iterator[tuple[str, Path]]:
             continue
         origin = Path(spec.origin)
         if not spec.submodule_search_locations:
-            yield origin.name, origin
-            return
-        for path in sorted(origin.parent.rglob("*")):
-            inside = path.relative_to(origin.parent.parent)
-            left_by_tools = any(part == "__pycache__" or part.startswith(".") for part in inside.parts)
-            if path.is_file() and not left_by_tools:
-                yield inside.as_posix(), path
-        return
+            return {origin.name: origin}
+        inside = {path.relative_to(origin.parent.parent): path for path in sorted(origin.parent.rglob("*"))}
+        left_by_tools = [each for each in inside if any(part[0] == "." or part == "__pycache__" for part in each.parts)]
+        return {each.as_posix(): path for each, path in inside.items() if each not in left_by_tools and path.is_file()}
     raise PluginError(f"The files of the plugin {entry} cannot be found: no package {parts[0]!r} can be imported.")
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -17,6 +17,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -40,8 +41,6 @@ Kind = Literal[
     "advantage", "loss_function", "agent_player", "tool_source",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
-
-_SCORES = ("score", "score_group", "verify")
 
 DEFAULT_API = ">=1,<2"
 """The API versions of a plugin without ``RLFACTORY_API``, which was written for the first API."""
@@ -165,19 +164,18 @@ def _call_hooks(entry: PluginEntry, module: ModuleType) -> tuple[Registration, .
     manager.register(module)
     found: dict[tuple[Kind, str], Registration] = {}
 
+    def register(kind: Kind, name: str, factory: Callable[..., Any]) -> None:
+        what = f"The plugin {entry} registers the {words(kind)} {name!r}"
+        if not isinstance(name, str) or not name or ":" in name:
+            raise PluginError(f"{what}; expected a name without ':', which is for choosing a distribution.")
+        if not callable(factory):
+            raise PluginError(f"{what} with {factory!r}; expected a factory that can be called.")
+        if (kind, name) in found:
+            raise PluginError(f"{what} twice; expected a name of its own for each.")
+        found[kind, name] = Registration(kind, name, factory, entry)
+
     for kind in KINDS:
-
-        def register(name: str, factory: Callable[..., Any], kind: Kind = kind) -> None:
-            what = f"The plugin {entry} registers the {words(kind)} {name!r}"
-            if not isinstance(name, str) or not name or ":" in name:
-                raise PluginError(f"{what}; expected a name without ':', which is for choosing a distribution.")
-            if not callable(factory):
-                raise PluginError(f"{what} with {factory!r}; expected a factory that can be called.")
-            if (kind, name) in found:
-                raise PluginError(f"{what} twice; expected a name of its own for each.")
-            found[kind, name] = Registration(kind, name, factory, entry)
-
-        getattr(manager.hook, f"rlfactory_{kind}s")(register=register)
+        getattr(manager.hook, f"rlfactory_{kind}s")(register=partial(register, kind))
     return tuple(found.values())
 
 
@@ -192,29 +190,26 @@ def require_registrations(plugin: LoadedPlugin) -> None:
 
 
 def reward_in_file(plugin: LoadedPlugin, name: str) -> Registration:
-    """A reward of a file, as ``--reward FILE.py:NAME`` names it: one that it registers, a class, or a function.
-
-    Raises:
-        PluginError: the file has nothing of that name that can be a reward.
-    """
+    """A reward of a file, as ``--reward FILE.py:NAME`` names it: one that it registers, a class, or a function."""
     rewards = {item.name: item for item in plugin.registrations if item.kind in ("reward_scorer", "verifier")}
-    if name in rewards:
-        return rewards[name]
     module = sys.modules[plugin.entry.module]
-    own = {
-        key: value
-        for key, value in vars(module).items()
-        if getattr(value, "__module__", "") == module.__name__ and not hasattr(value, f"{PROJECT}_impl")
-        if inspect.isfunction(value) or (inspect.isclass(value) and any(hasattr(value, each) for each in _SCORES))
-    }
-    if name not in own:
+    for key, value in vars(module).items():
+        if getattr(value, "__module__", "") != module.__name__ or hasattr(value, f"{PROJECT}_impl") or key in rewards:
+            continue
+        if inspect.isclass(value) and any(hasattr(value, each) for each in ("score", "score_group", "verify")):
+            rewards[key] = Registration("reward_scorer", key, value, plugin.entry)
+        elif inspect.isfunction(value):
+            rewards[key] = Registration("reward_scorer", key, partial(_same, value), plugin.entry)
+    if name not in rewards:
         raise PluginError(
-            f"--reward {plugin.entry.file}:{name}: the file has no reward of that name. "
-            f"{nearest(name, [*rewards, *own])} A reward is a class with `async def score(self, trajectory)`, or a "
-            "function of a trajectory."
+            f"--reward {plugin.entry.file}:{name}: the file has no reward of that name. {nearest(name, rewards)} A "
+            "reward is a class with `async def score(self, trajectory)`, or a function of a trajectory."
         )
-    found = own[name]
-    return Registration("reward_scorer", name, found if inspect.isclass(found) else lambda: found, plugin.entry)
+    return rewards[name]
+
+
+def _same(function: Any) -> Any:
+    return function
 
 
 def _refuse_unknown_hooks(entry: PluginEntry, module: ModuleType) -> None:
@@ -234,16 +229,11 @@ def _refuse_unknown_hooks(entry: PluginEntry, module: ModuleType) -> None:
 
 
 def words(kind: str) -> str:
-    """A kind in words."""
     return kind.replace("_", " ")
 
 
 def section_class(item: Registration) -> type[Section]:
-    """The class that a plugin registers as a config section.
-
-    Raises:
-        PluginError: it is not a `Section`.
-    """
+    """The class that a plugin registers as a config section."""
     found = item.factory.load() if isinstance(item.factory, Lazy) else item.factory
     if isinstance(found, type) and issubclass(found, Section):
         return found
@@ -254,33 +244,19 @@ def section_class(item: Registration) -> type[Section]:
 
 
 _OURS = (str(Path(pydantic.__file__).parent), str(Path(__file__).parents[1]))
-_SAID = {
-    "model-field-missing-annotation": (
-        r"`(\w+) = (.*?)`\. ",
-        "the option {0} = {1} has no type. Expected one, such as `{0}: int` or `{0}: str`, and then its default",
-    ),
-    "class-not-fully-defined": (
-        r"`(\w+)` is not fully defined; you should define `(\w+)`",
-        "the type {1} of an option in {0} is not known at run time. Import it at the top, not under TYPE_CHECKING",
-    ),
-    "schema-for-unknown-type": (
-        r"schema for (.*?)\. Set",
-        "{0} cannot be the type of an option. Expected plain data (str, int, Path, Literal, lists, …) or a Section",
-    ),
+_REMEDIES = {  # by pydantic's code of an error
+    "model-field-missing-annotation": "Give the option a type, such as `top_k: int = 3`.",
+    "class-not-fully-defined": "Import the types of options at the top of the file, not under TYPE_CHECKING.",
+    "schema-for-unknown-type": "The type of an option is plain data (str, int, Path, Literal, lists, …) or a Section.",
 }
 
 
 def refused_options(error: PydanticUserError) -> str:
-    """What is wrong with the declaration of an option, in the terms of plugins and not of pydantic, and what to write.
-
-    The file and line are added if they are known.
-    """
-    pattern, words = _SAID.get(str(error.code), ("", ""))
-    found = re.search(pattern, error.message)
-    said = words.format(*found.groups()) if words and found else error.message.splitlines()[0].rstrip(".")
+    """What is wrong with the declaration of an option, where, and what to write instead."""
+    what = error.message.splitlines()[0].partition(". ")[0].rstrip(".").replace("pydantic-core schema", "a schema")
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*_OURS, "<"))]
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    return f"{said}{where}."
+    return f"{what}{where}. {_REMEDIES.get(error.code or '', '')}".rstrip()
 
 
 def is_file(spec: str) -> bool:
@@ -289,11 +265,7 @@ def is_file(spec: str) -> bool:
 
 
 def file_entry(spec: str) -> PluginEntry:
-    """The plugin in a file.
-
-    Raises:
-        PluginError: the file does not exist, or does not end with .py.
-    """
+    """The plugin in a file."""
     path = Path(spec).expanduser().resolve()
     if path.suffix != ".py" or not path.is_file():
         raise PluginError(f"No plugin file {path}. Expected a Python file, such as --plugin ./my_task.py.")

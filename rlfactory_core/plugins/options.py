@@ -36,40 +36,17 @@ def section_options(section: type[BaseModel]) -> tuple[Option, ...]:
 def signature_options(factory: Callable[..., Any]) -> tuple[Option, ...]:
     """The named arguments of a class or function, with the documentation under ``Args:`` of its docstring."""
     docs = {item.arg_name: item.description or "" for item in parse(inspect.getdoc(factory) or "").params}
-    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    empty, named = inspect.Parameter.empty, (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return tuple(
         Option(
-            key=name,
-            type=type_text(Any if parameter.annotation is parameter.empty else parameter.annotation),
-            default=None if parameter.default is parameter.empty else value_text(parameter.default),
-            doc=" ".join(docs.get(name, "").split()),
+            name,
+            type_text(Any if parameter.annotation is empty else parameter.annotation),
+            None if parameter.default is empty else value_text(parameter.default),
+            " ".join(docs.get(name, "").split()),
         )
         for name, parameter in _signature(factory).parameters.items()
         if parameter.kind in named
     )
-
-
-def _keys(section: type[BaseModel], made: BaseModel | None, at: str) -> Iterator[Option]:
-    """``made`` is the default of the field that holds the section; its values may differ from the class's defaults."""
-    for name, field in section.model_fields.items():
-        default = getattr(made, name) if made is not None else _default(field)
-        inner, key = section_class(field.annotation), f"{at}{name}"
-        doc = " ".join((field.description or "").split())
-        if inner is None:
-            yield Option(key, type_text(field.annotation, field.metadata), _text(default), doc)
-            continue
-        if not isinstance(default, BaseModel) or doc:
-            shown = "{…}" if isinstance(default, BaseModel) else _text(default)
-            yield Option(key, type_text(field.annotation), shown, doc)
-        yield from _keys(inner, default if isinstance(default, BaseModel) else None, f"{key}.")
-
-
-def _default(field: FieldInfo) -> Any:
-    return inspect.Parameter.empty if field.is_required() else field.get_default(call_default_factory=True)
-
-
-def _text(default: Any) -> str | None:
-    return None if default is inspect.Parameter.empty else value_text(default)
 
 
 def _signature(factory: Callable[..., Any]) -> inspect.Signature:
@@ -82,10 +59,37 @@ def _signature(factory: Callable[..., Any]) -> inspect.Signature:
         return inspect.Signature()  # of a built-in type, such as dict, it is unknown
 
 
-_LOWER = {"gt": "<", "ge": "<="}  # written before the type
-_UPPER = {"lt": "<", "le": "<="}
-_FLIPPED = {"<": ">", "<=": ">="}
-_OTHERS = {
+def _keys(section: type[BaseModel], outer: BaseModel | None, at: str) -> Iterator[Option]:
+    """``outer`` is the default of the field that holds the section; its values may differ from the class's defaults."""
+    for name, field in section.model_fields.items():
+        if outer is not None:
+            default = getattr(outer, name)
+        else:
+            default = ... if field.is_required() else field.get_default(call_default_factory=True)
+        inner, within = _section(field.annotation), default if isinstance(default, BaseModel) else None
+        doc = " ".join((field.description or "").split())
+        if inner is None or within is None or doc:
+            text = None if default is ... else "{…}" if within is not None else value_text(default)
+            yield Option(at + name, type_text(field.annotation, field.metadata), text, doc)
+        if inner is not None:
+            yield from _keys(inner, within, f"{at}{name}.")
+
+
+def _section(annotation: Any) -> type[BaseModel] | None:
+    """The section that a field holds, also if it may be null; None for a field of any other type."""
+    if get_origin(annotation) is Annotated:
+        return _section(get_args(annotation)[0])
+    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    sections = [item for item in options if item is not type(None)]
+    only = sections[0] if len(sections) == 1 else None
+    return only if isinstance(only, type) and issubclass(only, BaseModel) else None
+
+
+_CONSTRAINTS = {  # attributes of the objects in pydantic's `FieldInfo.metadata`
+    "gt": "> {}",
+    "ge": ">= {}",
+    "lt": "< {}",
+    "le": "<= {}",
     "min_length": "at least {} long",
     "max_length": "at most {} long",
     "multiple_of": "a multiple of {}",
@@ -94,15 +98,37 @@ _OTHERS = {
 
 
 def type_text(annotation: Any, constraints: Iterable[Any] = ()) -> str:
-    """An annotation in words.
-
-    Args:
-        constraints: `FieldInfo.metadata` of pydantic.
-    """
+    """An annotation in words, such as ``int >= 1, < 9``; ``constraints`` is pydantic's `FieldInfo.metadata`."""
     if get_origin(annotation) is Annotated:  # inside a union, for one
         field = FieldInfo.from_annotation(annotation)
         return type_text(field.annotation, [*field.metadata, *constraints])
-    return _bounded(_plain(annotation), constraints)
+    limits = [
+        words.format(value_text(getattr(item, name)))
+        for item in constraints
+        for name, words in _CONSTRAINTS.items()
+        if getattr(item, name, None) is not None
+    ]
+    return f"{_plain(annotation)} {', '.join(limits)}".rstrip()
+
+
+def _plain(annotation: Any) -> str:
+    """An annotation in words, without its constraints."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if annotation in (None, type(None), Any):
+        return "anything" if annotation is Any else "null"
+    if origin in (Literal, Union, UnionType):
+        return " | ".join(map(value_text if origin is Literal else type_text, arguments))
+    base = origin or annotation
+    if not isinstance(base, type):
+        return str(annotation).replace("typing.", "")
+    if issubclass(base, Mapping):
+        values = arguments[1] if len(arguments) == 2 else Any
+        return "mapping" if values is Any else f"mapping to {type_text(values)}"
+    if issubclass(base, tuple) and arguments and arguments[-1] is not Ellipsis:
+        return f"[{', '.join(map(type_text, arguments))}]"
+    if issubclass(base, list | tuple | set | frozenset | Sequence) and not issubclass(base, str):
+        return f"list of {type_text(arguments[0])}" if arguments else "list"
+    return "section" if issubclass(base, BaseModel) else "path" if issubclass(base, PurePath) else base.__name__
 
 
 def value_text(value: Any) -> str:
@@ -121,61 +147,3 @@ def value_text(value: Any) -> str:
     if isinstance(value, Sequence | set | frozenset):
         return "[" + ", ".join(map(value_text, value)) + "]"
     return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
-
-
-def section_class(annotation: Any) -> type[BaseModel] | None:
-    """The section that a field holds, also if it may be null; None for a field of any other type."""
-    if get_origin(annotation) is Annotated:
-        return section_class(get_args(annotation)[0])
-    options = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
-    options = tuple(item for item in options if item is not type(None))
-    only = options[0] if len(options) == 1 else None
-    return only if isinstance(only, type) and issubclass(only, BaseModel) else None
-
-
-def _plain(annotation: Any) -> str:
-    """An annotation in words, without its constraints."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if annotation is None or annotation is type(None):
-        return "null"
-    if origin is Literal:
-        return " | ".join(map(value_text, arguments))
-    if origin in (Union, UnionType):
-        return " | ".join(map(type_text, arguments))
-    if annotation is Any:
-        return "anything"
-    base = origin or annotation
-    return _class(base, arguments) if isinstance(base, type) else str(annotation).replace("typing.", "")
-
-
-def _class(base: type, arguments: tuple[Any, ...]) -> str:
-    if issubclass(base, Mapping):
-        values = arguments[1] if len(arguments) == 2 else Any
-        return "mapping" if values is Any else f"mapping to {type_text(values)}"
-    if issubclass(base, tuple) and arguments and arguments[-1] is not Ellipsis:
-        return f"[{', '.join(map(type_text, arguments))}]"
-    if issubclass(base, list | tuple | set | frozenset | Sequence) and not issubclass(base, str):
-        return f"list of {type_text(arguments[0])}" if arguments else "list"
-    if issubclass(base, BaseModel):
-        return "section"
-    return "path" if issubclass(base, PurePath) else base.__name__
-
-
-def _bounded(plain: str, constraints: Iterable[Any]) -> str:
-    facts = {name: value for item in constraints for name, value in _facts(item).items() if value is not None}
-    lower = next(((sign, facts[name]) for name, sign in _LOWER.items() if name in facts), None)
-    upper = next(((sign, facts[name]) for name, sign in _UPPER.items() if name in facts), None)
-    if lower and upper:
-        plain = f"{value_text(lower[1])} {lower[0]} {plain} {upper[0]} {value_text(upper[1])}"
-    elif lower:
-        plain = f"{plain} {_FLIPPED[lower[0]]} {value_text(lower[1])}"
-    elif upper:
-        plain = f"{plain} {upper[0]} {value_text(upper[1])}"
-    others = [words.format(value_text(facts[name])) for name, words in _OTHERS.items() if name in facts]
-    return ", ".join([plain, *others])
-
-
-def _facts(constraint: Any) -> Mapping[str, Any]:
-    """The constraints in an object of ``annotated_types`` or pydantic, by their names as arguments of ``Field``."""
-    names = (*_LOWER, *_UPPER, *_OTHERS)
-    return {name: getattr(constraint, name, None) for name in names}

@@ -55,11 +55,7 @@ class BrokenPlugin:
 
 
 class Registry:
-    """Loads plugins by name, remembers the broken ones, and finds factories.
-
-    Args:
-        entries: the installed plugins; by default those that `discover` finds.
-    """
+    """Loads plugins by name, remembers the broken ones, and finds factories. By default it has what is installed."""
 
     def __init__(self, entries: Sequence[PluginEntry] | None = None) -> None:
         self.entries = tuple(discover() if entries is None else entries)
@@ -69,7 +65,6 @@ class Registry:
 
     @property
     def broken(self) -> tuple[BrokenPlugin, ...]:
-        """The plugins that could not be loaded."""
         return tuple(self._broken.values())
 
     def load(self, spec: str) -> LoadedPlugin:
@@ -98,11 +93,17 @@ class Registry:
 
         It is the plugin's task of the plugin's name, or its only one, or a task of that name in any plugin.
         """
-        if not is_file(spec) and not matching(self.entries, spec):
-            others = self._search(spec, ("task",))
-            if others:
-                return self._only(others)
-        return self._given(self.load(spec))
+        if not is_file(spec) and not matching(self.entries, spec) and (others := self._search(spec, ("task",))):
+            return self._only(others)
+        plugin = self.load(spec)
+        tasks = {item.name: item for item in plugin.registrations if item.kind == "task"}
+        if not tasks:
+            raise PluginError(f"The plugin {plugin.entry} has no task to run: it registers only other parts.")
+        if len(tasks) > 1 and plugin.entry.name not in tasks:
+            raise PluginError(
+                f"The plugin {plugin.entry} has several tasks. Choose one: --plugin {' or '.join(tasks)}."
+            )
+        return tasks.get(plugin.entry.name) or next(iter(tasks.values()))
 
     def find(self, name: str, *kinds: Kind) -> Registration:
         """The registration of ``NAME`` or ``DISTRIBUTION:NAME`` among these kinds; of a reward also ``FILE.py:NAME``.
@@ -113,8 +114,7 @@ class Registry:
             PluginConflictError: several distributions register the name.
             PluginError: none does; the message has the nearest name and the plugins that could not be loaded.
         """
-        found = self._search(name, kinds)
-        if found:
+        if found := self._search(name, kinds):
             return self._only(found)
         known = (item.name for plugin in self._loaded.values() for item in plugin.registrations if item.kind in kinds)
         message = f"No {' or '.join(words(kind) for kind in kinds)} '{name}' is registered. "
@@ -134,11 +134,7 @@ class Registry:
         return tuple(item for plugin in self.load_all() for item in plugin.registrations if item.kind == kind)
 
     def engine_sections(self, *, installed: bool = False) -> dict[str, type[EngineSection]]:
-        """The keys that engines add to the configuration, by the engine's name.
-
-        Args:
-            installed: those of all installed plugins, not only of the plugins in use.
-        """
+        """The keys that engines add to the configuration, by name: engines of the plugins in use, or all installed."""
         items = self.installed("config_section") if installed else self.registered("config_section")
         found = {item.name: section_class(item) for item in items}
         return {name: section for name, section in found.items() if issubclass(section, EngineSection)}
@@ -201,8 +197,7 @@ class Registry:
         """
         for driver in fingerprints:
             plugin = self._load(driver.plugin)
-            difference = driver.difference(fingerprint(plugin.entry))
-            if difference:
+            if difference := driver.difference(fingerprint(plugin.entry)):
                 raise PluginError(
                     f"The plugin {plugin.entry} is not the driver's: {difference}. "
                     "Install the same version, with the same files, on every machine of the run."
@@ -224,32 +219,20 @@ class Registry:
         except PluginError as error:
             self._broken[entry] = BrokenPlugin(entry, error)
 
-    def _given(self, plugin: LoadedPlugin) -> Registration:
-        tasks = {item.name: item for item in plugin.registrations if item.kind == "task"}
-        if plugin.entry.name in tasks:
-            return tasks[plugin.entry.name]
-        if len(tasks) == 1:
-            return next(iter(tasks.values()))
-        if not tasks:
-            raise PluginError(f"The plugin {plugin.entry} has no task to run: it registers only other parts.")
-        raise PluginError(f"The plugin {plugin.entry} has several tasks. Choose one: --plugin {' or '.join(tasks)}.")
-
     def _search(self, name: str, kinds: Sequence[Kind]) -> list[Registration]:
         file, _, member = name.rpartition(":")
         if is_file(file) and "reward_scorer" in kinds:
             if not Path(file).expanduser().is_file():
                 raise PluginError(f"--reward {name}: there is no file {Path(file).expanduser().absolute()}.")
             return [reward_in_file(self._load(file), member)]
-        found = self._matches(name, kinds)
-        if found:  # plugins that an earlier search has loaded must not cause a conflict
+        if found := self._matches(name, kinds):  # plugins that an earlier search has loaded must not cause a conflict
             return [item for item in found if item.plugin in self._used] or found
         own = [entry for entry in matching(self.entries, name) if not is_disabled(entry)]
         if len(own) == 1:
             self._try(own[0])
-        found = self._matches(name, kinds)
-        if not found:
+        if not self._matches(name, kinds):
             self.load_all()
-        return found or self._matches(name, kinds)
+        return self._matches(name, kinds)
 
     def _matches(self, spec: str, kinds: Sequence[Kind]) -> list[Registration]:
         distribution, _, name = spec.rpartition(":")

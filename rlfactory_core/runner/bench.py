@@ -28,7 +28,6 @@ from rlfactory_core.utils.seeds import derive_seed
 
 ROOM = 100_000_000  # tokens, instead of the configured budgets, which do not fit a format with a token for each byte
 DEADLINE_S = 60.0
-_CLOSED = "TaskBench is used outside of its 'with' block"
 Value = TypeVar("Value")
 
 
@@ -88,12 +87,11 @@ class TaskBench:
             DeadlineError: the task's `close` did not end in time.
         """
         loop, self._loop = self._loop, None
-        if loop is None:
-            return
-        try:
-            loop.run(self.closed.close(), deadline_s, "closing the task")
-        finally:
-            loop.close(min(10.0, deadline_s))
+        if loop is not None:
+            try:
+                loop.run(self.closed.close(), deadline_s, "closing the task")
+            finally:
+                loop.close(min(10.0, deadline_s))
 
     @property
     def task(self) -> Task:
@@ -102,16 +100,12 @@ class TaskBench:
     @property
     def runtime(self) -> TaskRuntime:
         """The open task; a RuntimeError if the bench is not open."""
-        if self._runtime is None:
-            raise RuntimeError(_CLOSED)
-        return self._runtime
+        return _open(self._runtime)
 
     @property
     def loop(self) -> LoopThread:
         """The event loop of the task; a RuntimeError if the bench is not open."""
-        if self._loop is None:
-            raise RuntimeError(_CLOSED)
-        return self._loop
+        return _open(self._loop)
 
     def run(self, work: Coroutine[Any, Any, Value], deadline_s: float = DEADLINE_S, what: str = "it") -> Value:
         """A coroutine on the task's event loop; see `LoopThread.run`."""
@@ -128,8 +122,6 @@ class TaskBench:
             DataError: there are none to train on.
         """
         rows = self.rows(split)
-        if not rows:
-            return []
         count = min(limit, len(rows))
         return [rows[index * len(rows) // count] for index in range(count)]
 
@@ -159,15 +151,12 @@ class TaskBench:
         Raises:
             DeadlineError: they did not end in time.
         """
-
-        async def play() -> list[Trajectory]:
-            return await gather_all(
-                self.episode(policy, sample, seed=seed, attempt=attempt, manager=manager, chat=chat)
-                for sample in samples
-                for attempt in range(attempts)
-            )
-
-        return self.run(play(), deadline_s, "playing")
+        episodes = (
+            self.episode(policy, sample, seed=seed, attempt=attempt, manager=manager, chat=chat)
+            for sample in samples
+            for attempt in range(attempts)
+        )
+        return self.run(gather_all(episodes), deadline_s, "playing")
 
     async def episode(
         self,
@@ -227,11 +216,8 @@ class TaskBench:
 
     def score(self, trajectories: Sequence[Trajectory], *, deadline_s: float = DEADLINE_S) -> list[Trajectory]:
         """The trajectories, each scored again on its own."""
-
-        async def score() -> list[Trajectory]:
-            return await gather_all(self.runtime.rewards.score_trajectory(_unscored(each)) for each in trajectories)
-
-        return self.run(score(), deadline_s, "scoring")
+        scoring = (self.runtime.rewards.score_trajectory(_unscored(each)) for each in trajectories)
+        return self.run(gather_all(scoring), deadline_s, "scoring")
 
     @property
     def reward_bounds(self) -> tuple[float, float]:
@@ -242,3 +228,9 @@ class TaskBench:
 def _unscored(trajectory: Trajectory) -> Trajectory:
     played = tuple(fault for fault in trajectory.faults if fault.kind is not FaultKind.VERIFIER)
     return replace(trajectory, score=None, faults=played)
+
+
+def _open(part: Value | None) -> Value:
+    if part is None:
+        raise RuntimeError("TaskBench is used outside of its 'with' block")
+    return part

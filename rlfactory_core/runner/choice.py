@@ -69,9 +69,12 @@ class ModelChoice:
             UsageError: the arguments or the configuration are invalid.
             CheckpointError: the run has no checkpoint.
         """
-        run = self.run
-        named = {"plugin": self.plugin, "model": _model(run, self)}
-        first = {key: value for key, value in named.items() if value is not None}
+        run, model = self.run, self.model
+        if self.api is not None and (run or model is None):
+            model = without_credentials(self.api)
+        elif run is not None and self.api is None:
+            model = _checkpoint(run)
+        first = {key: value for key, value in {"plugin": self.plugin, "model": model}.items() if value is not None}
         ready = load_recipe(self.recipe, registry) if self.recipe else {}
         base = merge(_base(run, self.plugin or ready.get("plugin")), ready)
         return resolve(registry, read(self.file, [first, *overrides], base), self.judge)
@@ -88,13 +91,6 @@ def model_name(config: RunConfig, client: OpenAIClient | None = None) -> str:
     if client is not None:
         return f"{client.model} at {client.base_url}"
     return config.model or "the plugin's own tiny model"
-
-
-def _model(run: RunFolder | None, named: ModelChoice) -> str | None:
-    """The value of ``model`` in the configuration; None: it is not changed."""
-    if named.api is not None:
-        return without_credentials(named.api) if run or named.model is None else named.model
-    return named.model if run is None else _checkpoint(run)
 
 
 def _checkpoint(run: RunFolder) -> str:

@@ -22,22 +22,20 @@ JUDGE = "judge"  # the reward that the option --judge is about
 def completed(
     config: RunConfig, given: Mapping[str, Any], task: Task, judge: str | None, registry: Registry
 ) -> RunConfig:
-    """The configuration with the keys of its method, and with its rewards if they differ from the task's own.
-
-    Args:
-        given: what the user has set, as plain data.
-        judge: the address of a judge, see `with_judge`.
-
-    Raises:
-        ConfigError: as `with_method` and `with_judge`.
-    """
+    """The configuration with the keys of its method, and with its rewards if they differ from the task's own."""
     config = with_method(config, given)
     own = tuple(RewardConfig(name=name, weight=weight) for name, weight in task.rewards.items())
     rewards = before = own if config.rewards is None else config.rewards
     if judge is not None:
         rewards = with_judge(rewards, judge, registry)
-    names = {reward.name for reward in rewards}
-    rewards += tuple(reward for reward in _rewards_of_method(config) if reward.name not in names)
+    method, limits = METHODS.get(config.train.loss), config.rollout
+    if method is not None:
+        limit, names = (
+            min(limits.max_tokens, limits.max_turns * limits.max_turn_tokens),
+            {each.name for each in rewards},
+        )
+        added = map(RewardConfig.model_validate, method.rewards(limit))
+        rewards += tuple(reward for reward in added if reward.name not in names)
     if config.rewards is None and rewards == before:
         return config
     settled = tuple(_settled(reward, registry) for reward in rewards) or config.rewards
@@ -47,34 +45,22 @@ def completed(
 def with_method(config: RunConfig, given: Mapping[str, Any]) -> RunConfig:
     """The configuration with the keys of the method that ``train.loss`` names, if it names one.
 
-    Args:
-        given: what the user has set, as plain data; a task's own defaults give way to the method.
-
-    Raises:
-        ConfigError: the user has set one of these keys to another value.
+    A task's own defaults give way to the method. What the user has set (``given``) must not contradict it.
     """
     method = METHODS.get(config.train.loss)
     if method is None:
         return config
-    chosen = [key for key in given.get("train") or {} if key in method.train]
-    other = [key for key in chosen if getattr(config.train, key) != method.train[key]]
+    chosen = {key: getattr(config.train, key) for key in given.get("train") or {} if key in method.train}
+    other = {key: value for key, value in chosen.items() if value != method.train[key]}
     if other:
         meant = ", ".join(f"train.{key}={method.train[key]}" for key in other)
-        set_to = ", ".join(f"train.{key}={getattr(config.train, key)}" for key in other)
+        set_to = ", ".join(f"train.{key}={value}" for key, value in other.items())
         rest = " ".join(f"train.{key}={value}" for key, value in method.train.items() if key not in other)
         raise ConfigError(
             f"train.loss={method.name} means {meant}, and {set_to} is set. Drop the latter, or choose each key "
             f"yourself: train.loss=ppo {rest}"
         )
     return config.model_copy(update={"train": config.train.model_copy(update=dict(method.train))})
-
-
-def _rewards_of_method(config: RunConfig) -> list[RewardConfig]:
-    method, limits = METHODS.get(config.train.loss), config.rollout
-    if method is None:
-        return []
-    limit = min(limits.max_tokens, limits.max_turns * limits.max_turn_tokens)
-    return [RewardConfig.model_validate(reward) for reward in method.rewards(limit)]
 
 
 def _settled(reward: RewardConfig, registry: Registry) -> RewardConfig:
@@ -88,22 +74,11 @@ def _settled(reward: RewardConfig, registry: Registry) -> RewardConfig:
         absolute = f"{Path(file).expanduser().resolve()}:{name}"
         reward = reward.model_copy(update={"name": absolute, "label": reward.label or name})
     settle = optional_attributes(factory, RewardFactoryTraits, f"The factory of the reward '{reward.name}'").settle
-    if settle is None or not reward.options:
-        return reward
-    return _with_options(reward, settle(reward.options))
+    return reward if settle is None or not reward.options else _with_options(reward, settle(reward.options))
 
 
 def with_judge(rewards: Sequence[RewardConfig], judge: str, registry: Registry) -> tuple[RewardConfig, ...]:
-    """The rewards with a judge at this address: the one among them, or else a new one with weight 1.
-
-    Args:
-        judge: the address of an OpenAI-compatible server.
-
-    Raises:
-        UsageError: ``judge`` is no address.
-        ConfigError: another reward has the label ``judge``.
-        PluginError: no installed plugin has a judge.
-    """
+    """The rewards with a judge at this address of a server: the one among them, or else a new one with weight 1."""
     if not judge.startswith(("http://", "https://")):
         raise UsageError(
             f"--judge {judge.rpartition('@')[2]}: expected the address of an OpenAI-compatible server, such as "

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import WholeEngine
 from rlfactory_core.errors import BackendError
 from rlfactory_core.plugins.registry import Registry
@@ -66,21 +65,17 @@ def evaluate_run(chosen: ModelChoice, overrides: Sequence[str | Mapping[str, Any
         seconds = round(time.perf_counter() - started, 3)
         done = Evaluation(folder, config.plugin, model_name(config, client), seconds, results)
         faults = [fault for each in folder.read_trajectories("eval-after") for fault in each.trajectory.faults]
-        folder.write_summary(_summary(done, name, config, faults))
+        measured = {
+            "engine": name,
+            "model": done.model,
+            "steps": 0,
+            "seconds": done.seconds,
+            "faults": dict(Counter(fault.kind.value for fault in faults)),
+            "eval": {"after": dict(done.results)},
+        }
+        folder.write_summary({**run_facts(config), **measured})
     _check_measured(done, faults)
     return done
-
-
-def _summary(done: Evaluation, engine: str, config: RunConfig, faults: Sequence[Fault]) -> dict[str, Any]:
-    return {
-        **run_facts(config),
-        "engine": engine,
-        "model": done.model,
-        "steps": 0,
-        "seconds": done.seconds,
-        "faults": dict(Counter(fault.kind.value for fault in faults)),
-        "eval": {"after": dict(done.results)},
-    }
 
 
 def _check_measured(done: Evaluation, faults: Sequence[Fault]) -> None:

@@ -10,18 +10,12 @@ from rlfactory_core.runner.resolving import Resolved
 from rlfactory_core.tasks.setup import Tasks
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tekken.json", "spiece.model")
-_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "*.gguf")
 _LFS = b"version https://git-lfs"
 
 
 def check_inputs(resolved: Resolved) -> None:
-    """Read the user's own data, and look for the files of a model's folder; nothing is loaded.
-
-    Raises:
-        DataError: a file has no such column, or a row cannot be read.
-        ModelError: the folder is not there, or lacks a file.
-    """
+    """Read the user's own data, and look for the files of a model's folder; nothing is loaded."""
     for setup in resolved.tasks.by_name.values():
         if setup.data.train is not None:
             setup.samples("train")
@@ -32,11 +26,7 @@ def check_inputs(resolved: Resolved) -> None:
 
 
 def check_model_folder(model: str) -> None:
-    """Check that a folder has all files of a model. A hub id is not looked up.
-
-    Raises:
-        ModelError: it has not, or there is no such folder.
-    """
+    """Raise a `ModelError` unless a folder has all files of a model. A hub id is not looked up."""
     folder = Path(model).expanduser()
     if not folder.is_dir():
         if model.startswith((".", "/", "~")) or model.count("/") > 1:
@@ -64,11 +54,10 @@ def check_model_folder(model: str) -> None:
 
 def _missing_shards(folder: Path) -> list[str]:
     """The files that an index of the weights names, and that are not there."""
-    for index in _INDEXES:
-        if (folder / index).is_file():
-            try:
-                named = set(json.loads((folder / index).read_text(encoding="utf-8"))["weight_map"].values())
-            except (ValueError, KeyError, TypeError, AttributeError):
-                return [f"a readable {index}"]
-            return [name for name in sorted(named) if not (folder / name).is_file()]
+    for index in (*folder.glob("model.safetensors.index.json"), *folder.glob("pytorch_model.bin.index.json")):
+        try:
+            named = set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values())
+        except (ValueError, KeyError, TypeError, AttributeError):
+            return [f"a readable {index.name}"]
+        return [name for name in sorted(named) if not (folder / name).is_file()]
     return []

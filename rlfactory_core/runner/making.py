@@ -32,15 +32,7 @@ from rlfactory_core.types import Sample
 def make_tasks(config: RunConfig, registry: Registry, made: Mapping[str, Task] = {}) -> Tasks:
     """The tasks of a configuration, by `Sample.task`, with all that they are played with.
 
-    The plugins that give these parts are in use after that.
-
-    Args:
-        made: the tasks that are made already.
-
-    Raises:
-        ConfigError: the options of a task or of a reward do not fit.
-        PluginError: no plugin has a name that the configuration uses.
-        UsageError: the configuration of a source of tools cannot be read, or needs something that is not there.
+    The plugins that give these parts are in use after that. ``made`` are the tasks that are made already.
     """
     configs = config.by_task()
     tasks = {
@@ -92,52 +84,33 @@ def named_source(name: str, given: Any, registry: Registry) -> NamedSource:
 
 
 def _scorers(rewards: Sequence[RewardConfig], registry: Registry, named: Scorers | None = None) -> Scorers:
-    """The scorers of a task.
-
-    Args:
-        named: the same scorers, whose success gets the name that all tasks of the run have for it.
-    """
+    """The scorers of a task; ``named`` are the same ones, before success gets the name that all tasks have for it."""
     weighted = named.weighted if named else {each.key: (_scorer(each, registry), each.weight) for each in rewards}
     deadlines = {reward.key: reward.deadline_s for reward in rewards if reward.deadline_s is not None}
     return Scorers.of(weighted, deadlines, {SUCCESS: named.success} if named else {})
 
 
 def make_chat(config: ChatConfig, registry: Registry) -> MakeChat:
-    """Makes the chat format of a configuration, among all that are registered.
-
-    Raises:
-        PluginError: no plugin gives the one that is named.
-    """
+    """Makes the chat format of a configuration, among all that are registered."""
     if config.format != "auto":
         registry.find(config.format, "chat_format")
 
     def make(tokenizer: Any, *, images: bool = False) -> ChatFormat:
-        name = config.format
-        if name != "auto":
-            formats = {name: registry.find(name, "chat_format").factory}
+        if config.format != "auto":
+            chosen = [registry.find(config.format, "chat_format")]
         else:
-            if images:
-                _use_formats_with_images(registry)
-            formats = {item.name: item.factory for item in registry.registered("chat_format")}
-        return choose_format(formats, tokenizer, name=name, thinking=config.thinking, images=images)
+            for item in registry.installed("chat_format") if images else ():
+                if getattr(item.factory, "sees_images", False):
+                    registry.find(item.name, "chat_format")  # it is in use from here on, although no key names it
+            chosen = [*registry.registered("chat_format")]
+        formats = {item.name: item.factory for item in chosen}
+        return choose_format(formats, tokenizer, name=config.format, thinking=config.thinking, images=images)
 
     return make
 
 
-def _use_formats_with_images(registry: Registry) -> None:
-    """A plugin that shows images to models is in use from then on, although no configuration names it."""
-    for item in registry.installed("chat_format"):
-        if getattr(item.factory, "sees_images", False):
-            registry.find(item.name, "chat_format")
-
-
 def make_prompts(config: RunConfig, registry: Registry) -> Callable[[Sequence[Sample]], PromptSampler]:
-    """Makes the sampler that ``train.prompts`` names, for the training samples of all tasks.
-
-    Raises:
-        ConfigError: there are more tasks than prompts in a step.
-        PluginError: no plugin registers the name.
-    """
+    """Makes the sampler that ``train.prompts`` names, for the training samples of all tasks."""
     make: MakePrompts = registry.find(config.train.prompts, "prompt_sampler").make
     if not config.tasks:
         return lambda samples: make(samples, config.train.prompts_per_step, config.seed)
@@ -147,12 +120,7 @@ def make_prompts(config: RunConfig, registry: Registry) -> Callable[[Sequence[Sa
 
 
 def make_task(registration: Registration, options: Mapping[str, Any], seed: int) -> Task:
-    """Make the task that a plugin registers.
-
-    Raises:
-        ConfigError: the options do not fit.
-        PluginError: the plugin's code does not make a valid task.
-    """
+    """Make the task that a plugin registers; raises a `PluginError` if the plugin's code does not make a valid one."""
     what = f"The task '{registration.name}' of the plugin {registration.plugin}"
     try:
         task: Task = registration.make(options, seed)
@@ -179,22 +147,15 @@ def make_task(registration: Registration, options: Mapping[str, Any], seed: int)
             "A function or class of your own gets its name in the hook rlfactory_reward_scorers(register), or is "
             "named on the command line: --reward FILE.py:NAME"
         )
-    if not _is_pair(task.reward_bounds):
-        raise PluginError(f"{what} has reward_bounds = {task.reward_bounds!r}; expected two numbers, as in (0.0, 1.0).")
-    return task
-
-
-def _is_pair(bounds: Any) -> bool:
-    pair = isinstance(bounds, (tuple, list)) and len(bounds) == 2
-    return bounds is None or (pair and all(isinstance(bound, (int, float)) for bound in bounds))
+    match task.reward_bounds:
+        case None | (int() | float(), int() | float()):
+            return task
+        case bounds:
+            raise PluginError(f"{what} has reward_bounds = {bounds!r}; expected two numbers, as in (0.0, 1.0).")
 
 
 def _wanted(config: RunConfig, task: Task) -> Sequence[RewardConfig]:
-    """The rewards of the configuration, else those of the task.
-
-    Raises:
-        ConfigError: there is none.
-    """
+    """The rewards of the configuration, else those of the task; raises a `ConfigError` if there is none."""
     wanted = config.rewards or tuple(RewardConfig(name=name, weight=weight) for name, weight in task.rewards.items())
     if not wanted:
         raise ConfigError(

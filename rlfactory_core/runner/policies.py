@@ -38,11 +38,11 @@ def script(*turns: Message | ToolCall | str) -> Policy:
     Args:
         turns: a `Message`, a call made with `rlfactory_core.tiny.call`, or a text.
     """
-    said = [Message("assistant", "", tool_calls=(turn,)) if isinstance(turn, ToolCall) else turn for turn in turns]
+    texts = [Message("assistant", "", tool_calls=(turn,)) if isinstance(turn, ToolCall) else turn for turn in turns]
 
     def policy(sample: Sample, messages: Sequence[Message], *_: object) -> Message | str:
         turn = sum(message.role == "assistant" for message in messages[len(sample.messages) :])
-        return said[min(turn, len(said) - 1)]
+        return texts[min(turn, len(texts) - 1)]
 
     return policy
 
@@ -71,11 +71,11 @@ class PolicyModel:
         """Nothing to release."""
 
 
-def turn_ids(chat: ChatFormat, said: Message | str) -> tuple[int, ...]:
+def turn_ids(chat: ChatFormat, turn: Message | str) -> tuple[int, ...]:
     """The ids that a model would have sampled for this turn, stop token included."""
-    if isinstance(said, str):
-        return (*chat.encode(said), chat.stop_token_ids[0])
+    if isinstance(turn, str):
+        return (*chat.encode(turn), chat.stop_token_ids[0])
     written = optional_attributes(chat, ChatFormatTraits, f"The chat format '{chat.name}'").written
-    text = written(said) if written else "\n".join(filter(None, (said.content, calls_text(said))))  # as in Hermes
+    text = written(turn) if written else "\n".join(filter(None, (turn.content, calls_text(turn))))  # as in Hermes
     ids = chat.encode(text)
     return ids if ids[-1:] and ids[-1] in chat.stop_token_ids else (*ids, chat.stop_token_ids[0])

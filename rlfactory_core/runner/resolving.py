@@ -145,12 +145,7 @@ def prepare(
 
 
 def resolve(registry: Registry, given: Mapping[str, Any], judge: str | None = None) -> Resolved:
-    """Take the steps from the second to the sixth.
-
-    Args:
-        given: as `read` returns it.
-        judge: the address of a judge, see `with_judge`.
-    """
+    """Take the steps from the second to the sixth; ``given`` is what `read` returns."""
     return look_up(*configured(registry, given, judge))
 
 
@@ -193,12 +188,7 @@ def given_keys(file: Path | None, overrides: Sequence[str | Mapping[str, Any]]) 
 
 
 def load_recipe(name: str, registry: Registry) -> dict[str, Any]:
-    """The configuration that a plugin brings under this name, as plain data.
-
-    Raises:
-        PluginError: no plugin brings it; the message has the nearest name.
-        ConfigError: its file cannot be read.
-    """
+    """The configuration that a plugin brings under this name, as plain data."""
     return load_yaml(Path(registry.find(name, "recipe").make()))
 
 
@@ -213,10 +203,7 @@ def _resolve_one(registry: Registry, given: Mapping[str, Any], judge: str | None
 
 
 def _named(registry: Registry, given: Mapping[str, Any]) -> tuple[dict[str, Any], Task]:
-    """The task that is named, and what is given with the task's keys as the task reads them.
-
-    Relative paths among these, for one, would not hold in another folder.
-    """
+    """The task that is named, and what is given with the task's keys as the task reads them: with absolute paths."""
     plugin = given.get("plugin") or _generic(given)
     if not isinstance(plugin, str):
         raise UsageError(
@@ -248,11 +235,7 @@ def _with_defaults(registry: Registry, given: Mapping[str, Any], task: Task) -> 
 
 
 def run_config(data: Mapping[str, Any], registry: Registry) -> RunConfig:
-    """Plain data, as a file has it, as a configuration; its engine's plugin is in use after that.
-
-    Raises:
-        ConfigError: an unknown key, a value that does not fit.
-    """
+    """Plain data, as a file has it, as a configuration; its engine's plugin is in use after that."""
     registry.find(str(data.get("engine", "local")), "engine")
     data = _with_sources(merge(data), registry)
     own = {name: data.pop(name) for name in registry.engine_sections() if name in data}
@@ -293,14 +276,7 @@ def saved_config(data: Mapping[str, Any], registry: Registry) -> RunConfig:
 
 
 def look_up(config: RunConfig, registry: Registry, made: Mapping[str, Task] = {}) -> Resolved:
-    """Find what the names of a configuration stand for.
-
-    Args:
-        made: the tasks that are made already.
-
-    Raises:
-        UsageError: as `make_tasks`, `make_prompts`, `make_chat` and `Registry.sections`.
-    """
+    """Find what the names of a configuration stand for; ``made`` are the tasks that are made already."""
     tasks = make_tasks(config, registry, made)
     make_prompts(config, registry)
     make_chat(config.chat, registry)

@@ -17,17 +17,10 @@ _LARGEST = ("max_turns", "max_tool_calls", "max_turn_tokens", "max_tokens")  # l
 
 
 def each_task(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is given for each task, as if it were trained alone; of a single task the name is empty.
-
-    Args:
-        given: plain data, as a user writes it.
-
-    Raises:
-        UsageError: the tasks do not fit with each other, or with the rest.
-    """
+    """What a user has written for each task, as if it were trained alone; the name of a single task is empty."""
     if not given.get("tasks"):
         return {"": dict(given)}
-    shares = _shares(given)
+    shares, whole = _shares(given), _whole(given)
     plugin = "+".join(shares)
     if given.get("plugin", plugin) != plugin:
         raise UsageError(
@@ -40,10 +33,12 @@ def each_task(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         found = given.get(section) or {}
         if found and (not name or found.get(name)):
             raise ConfigError(f"{key} is of one task, and there are several. Write tasks.{next(iter(shares))}.{key}.")
-    own = {
-        name: share.model_dump(mode="json", exclude={"weight"}, exclude_unset=True) for name, share in shares.items()
+    return {
+        name: merge(
+            whole, share.model_dump(mode="json", exclude={"weight"}, exclude_unset=True), {"plugin": share.plugin}
+        )
+        for name, share in shares.items()
     }
-    return {name: merge(_whole(given), own[name], {"plugin": share.plugin}) for name, share in shares.items()}
 
 
 def combined(given: Mapping[str, Any], configs: Mapping[str, RunConfig]) -> dict[str, Any]:
@@ -51,10 +46,6 @@ def combined(given: Mapping[str, Any], configs: Mapping[str, RunConfig]) -> dict
 
     These follow from the task's own ``defaults``. What those say of the training, the evaluation and the checkpoints
     is left out, because it is the same for all tasks.
-
-    Args:
-        given: plain data with ``tasks``, as a user writes it.
-        configs: of each task, as if it were trained alone.
     """
     shares, whole = _shares(given), _whole(given)
     largest = {key: max(getattr(config.rollout, key) for config in configs.values()) for key in _LARGEST}

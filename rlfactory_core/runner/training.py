@@ -6,17 +6,27 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from rlfactory_core.algo.guard import began
 from rlfactory_core.algo.settings import TrainConfig
 from rlfactory_core.errors import RunStopped, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import plugin_sections, write_report
-from rlfactory_core.runner.folders import data_changes, plugin_changes, plugin_label, removed_if_empty, save_run
+from rlfactory_core.runner.folders import (
+    data_changes,
+    plugin_changes,
+    plugin_label,
+    removed_if_empty,
+    save_config,
+    save_run,
+)
 from rlfactory_core.runner.resolving import Resolved, check, look_up, saved_config, written_config
-from rlfactory_core.runner.rollback import ROLLED_BACK, rolled_back
 from rlfactory_core.settings import merge, parse_override, validate_section
-from rlfactory_core.utils.interrupt import stop_on_interrupt
+from rlfactory_core.utils.interrupt import StopRequest, stop_on_interrupt
+
+ROLLED_BACK = "rolled_back"  # in summary.json
+LOWER = 0.5  # times the learning rates of a run that is rolled back
 
 
 def run(prepared: Resolved, progress: Progress) -> RunFolder:
@@ -157,7 +167,7 @@ def _train(prepared: Resolved, folder: RunFolder, progress: Progress, *, resume:
         try:
             summary = prepared.engine.train(prepared.at(folder, progress, resume=resume, stop=stop))
         except RunStopped as stopped:
-            if (back := rolled_back(prepared, folder, stop, progress)) is not None:
+            if (back := _rolled_back(prepared, folder, stop, progress)) is not None:
                 return _train(back, folder, progress, resume=True)
             write_report(folder, plugin_sections(prepared.registry.registered("report_section")))
             saved = (folder.checkpoints / "latest").exists()
@@ -168,3 +178,28 @@ def _train(prepared: Resolved, folder: RunFolder, progress: Progress, *, resume:
     folder.write_summary(summary | ({ROLLED_BACK: back} if (back := folder.read_summary().get(ROLLED_BACK)) else {}))
     write_report(folder, plugin_sections(prepared.registry.registered("report_section")))
     return folder
+
+
+def _rolled_back(run: Resolved, folder: RunFolder, stop: StopRequest, progress: Progress) -> Resolved | None:
+    """The run as ``train.guard=rollback`` lets it go on after the guard has stopped it, once; None if it does not.
+
+    What the guard finds began some steps before; a good checkpoint is older than those.
+    """
+    config, go_back = run.config, run.traits.roll_back
+    if config.train.guard != "rollback" or go_back is None or stop.interrupted or not stop.warning:
+        return None
+    last = folder.read_metrics()[-1]
+    found = int(last["step"] or 0)
+    before = found - began(last)
+    step = go_back(folder, before)
+    if step is None:
+        progress.say(f"train.guard=rollback: no checkpoint is older than step {before}; see checkpoint.every.")
+        return None
+    lr, muon_lr = LOWER * config.train.lr, LOWER * config.train.muon_lr
+    train = config.train.model_copy(update={"lr": lr, "muon_lr": muon_lr, "guard": "stop"})
+    config = config.model_copy(update={"train": train})
+    save_config(config, run.registry, folder)
+    why = stop.warning
+    folder.write_summary({**folder.read_summary(), ROLLED_BACK: {"from": found, "to": step, "lr": lr, "why": why}})
+    progress.say(f"{why} The run goes back to step {step}, and on with train.lr={lr:g}.")
+    return check(look_up(config, run.registry))

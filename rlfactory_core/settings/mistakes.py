@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, get_args
 
@@ -11,8 +11,6 @@ from pydantic import BaseModel
 from rlfactory_core.utils.display import shortened
 
 Key = tuple[str, ...]
-
-
 UNKNOWN = "extra_forbidden"  # pydantic's type of an error for a key that the section does not have
 
 
@@ -26,11 +24,7 @@ def _place(error: Mapping[str, Any]) -> Key:
 
 
 def explain(model_cls: type[BaseModel], start: Key, error: Mapping[str, Any]) -> str:
-    """One error of pydantic.
-
-    Args:
-        start: the key of the section in the whole configuration.
-    """
+    """One error of pydantic; ``start`` is the key of the section in the whole configuration."""
     place, key = _place(error), key_of(start, error) or "the configuration"
     kind, message, found = error["type"], str(error["msg"]), shortened(repr(error["input"]), 80)
     if kind == UNKNOWN:
@@ -98,19 +92,20 @@ def _suggest(model_cls: type[BaseModel], start: Key, place: Key) -> str:
         return f"The task has no such option; the run's key is {key}, so write {key}=VALUE."
     keys = list(_keys(model_cls, ()))
     ours = tuple(_ELSEWHERE.get(place[-1], "").split("."))
-    meant = [key for key in keys if key == ours] or [key for key in keys if key[-1] == ours[-1]]
-    if meant:
-        names = " or ".join(f"'{'.'.join(start + key)}'" for key in meant[:3])
-        return f"Here it is called {names}."
+    if meant := [key for key in keys if key == ours] or [key for key in keys if key[-1] == ours[-1]]:
+        return f"Here it is called {_either(start, meant)}."
     siblings = [key for key in keys if key[:-1] == place[:-1]]
     same = [key for key in keys if key[-1] == place[-1]]
     for candidates in (same, siblings, keys):
-        close = get_close_matches(place[-1], {key[-1] for key in candidates}, n=3, cutoff=0.6)
-        if close:
-            found = sorted((key for key in candidates if key[-1] in close), key=lambda key: close.index(key[-1]))[:3]
-            return "Did you mean " + " or ".join(f"'{'.'.join(start + key)}'" for key in found) + "?"
+        if close := get_close_matches(place[-1], {key[-1] for key in candidates}, n=3, cutoff=0.6):
+            found = sorted((key for key in candidates if key[-1] in close), key=lambda key: close.index(key[-1]))
+            return f"Did you mean {_either(start, found)}?"
     known = ", ".join(".".join(start + key) for key in siblings)
     return f"Known there: {known}." if known else "Nothing can be set there."
+
+
+def _either(start: Key, keys: Sequence[Key]) -> str:
+    return " or ".join(f"'{'.'.join(start + key)}'" for key in keys[:3])
 
 
 def _keys(model_cls: type[BaseModel], at: Key) -> Iterator[Key]:

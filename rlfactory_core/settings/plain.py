@@ -58,8 +58,6 @@ class _Dumper(yaml.SafeDumper):
 
 _Dumper.add_representer(str, _Dumper.represent_str)
 _Dumper.add_implicit_resolver(_FLOAT_TAG, _FLOAT, list("-+.0123456789"))
-
-
 _Dumper.add_representer(Replacement, _Dumper.represent_dict)
 
 
@@ -90,7 +88,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
         ConfigError: a file that is missing, not YAML or not a mapping; the message has the line.
     """
     try:
-        data = _parse(path.read_text(encoding="utf-8"))
+        data = _Loader(path.read_text(encoding="utf-8")).get_single_data()
     except OSError as error:
         raise ConfigError(f"Cannot read the configuration {path}: {error.strerror}.") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -128,15 +126,11 @@ def dump_yaml(data: Mapping[str, Any]) -> str:
     return yaml.dump(dict(data), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
-def _parse(text: str) -> Any:
-    return _Loader(text).get_single_data()
-
-
 def _parse_value(key: str, text: str) -> Any:
     """Flow style is parsed; anything else is one scalar, so that ``#`` and ``: `` in a text mean nothing."""
     if text[:1] in ("[", "{", '"', "'"):
         try:
-            return _parse(text)
+            return _Loader(text).get_single_data()
         except yaml.YAMLError as error:
             raise ConfigError(f"{key}: {text!r} is not a YAML value: {' '.join(str(error).split())}.") from error
     loader: Any = _Loader("")

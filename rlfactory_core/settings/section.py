@@ -16,8 +16,6 @@ from rlfactory_core.errors import ConfigError
 from rlfactory_core.settings.mistakes import UNKNOWN, Key, explain, key_of
 
 Model = TypeVar("Model", bound=BaseModel)
-
-
 Positive = Annotated[int, Field(gt=0)]
 Natural = Annotated[int, Field(ge=0)]
 Fraction = Annotated[float, Field(ge=0.0, le=1.0)]

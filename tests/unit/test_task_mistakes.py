@@ -151,9 +151,9 @@ def test_the_reward_of_an_environment_is_not_counted_twice(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("imports", "option", "said"),
     [
-        ("", "size = 3", r"option size = 3 has no type\. .* `size: int` .* \(wrong\.py, line \d+\)"),
-        ("", "size: Other", r"Other'> cannot be the type of an option\. Expected plain data"),
-        ("from __future__ import annotations", "place: Path = '.'", r"the type Path of an option .* at the top"),
+        ("", "size = 3", r"`size = 3` \(wrong\.py, line \d+\)\. Give the option a type, such as"),
+        ("", "size: Other", r"Other'>.*\. The type of an option is plain data"),
+        ("from __future__ import annotations", "place: Path = '.'", r"you should define `Path`.*at the top"),
     ],
 )
 def test_options_that_cannot_be_are_told_in_our_words(tmp_path: Path, imports: str, option: str, said: str) -> None:

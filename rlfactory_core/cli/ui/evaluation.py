@@ -45,14 +45,9 @@ def _table(results: Mapping[str, float]) -> Table:
 
 def _metrics(results: Mapping[str, float]) -> list[str]:
     """The metrics without prefixes, in the order of the results, and without bounds and counts."""
-    names = dict.fromkeys(_bare(key) for key in results)
+    bare = (key.split("/", 2)[2] if key.startswith(CONTROL) else key.removeprefix(SAMPLED) for key in results)
+    names = dict.fromkeys(bare)
     return [name for name in names if name not in _COUNTS and _with_end(name, "low") in names]
-
-
-def _bare(key: str) -> str:
-    if key.startswith(CONTROL):
-        return key.split("/", 2)[2]
-    return key.removeprefix(SAMPLED)
 
 
 def _with_end(metric: str, end: str) -> str:

@@ -11,6 +11,8 @@ from rlfactory_core.cli.ui.display import Display
 from rlfactory_core.reporting.progress import Progress, StageState, count_text, seconds_text
 from rlfactory_core.utils.display import printable
 
+__all__ = ["make_progress"]
+
 EVERY_S, QUIET_S = 3.0, 30.0
 
 
@@ -57,9 +59,6 @@ class PlainProgress(Display):
 
 def _numbers(stage: StageState) -> list[str]:
     return [f"{label} {value}" for label, value in stage.number_texts()]
-
-
-__all__ = ["make_progress"]
 
 
 def make_progress(stream: TextIO) -> Progress:

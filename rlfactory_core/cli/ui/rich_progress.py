@@ -21,12 +21,7 @@ _NAME_WIDTH = 16
 
 
 class RichProgress(Display):
-    """Two live lines: the bar with count and times, and the latest numbers.
-
-    Args:
-        stream: the terminal.
-        console: for tests; made from the stream otherwise.
-    """
+    """Two live lines: the bar with count and times, and the latest numbers. Tests give their own ``console``."""
 
     def __init__(
         self, stream: TextIO, *, console: Console | None = None, clock: Callable[[], float] = time.monotonic

@@ -46,10 +46,15 @@ def _outcome(run: RunData) -> RenderableType:
         parts += ["", _results(run, rows)]
     for name, value in control_results(run.summary):
         parts.append(Text(f"Control ({number_label(name)}): {_metric(run)} {value:.3f} after training."))
-    if trouble := _faults(run):
-        parts += ["", Text(trouble)]
-    if warnings := [str(text) for text in run.summary.get("warnings") or ()]:
-        parts += ["", *_warnings(warnings)]
+    faults, masked = faults_text(run.summary), masked_text(run.summary)
+    if faults or masked:
+        texts = [f"Faults in training: {faults}." if faults else "", f"{masked}." if masked else ""]
+        parts += ["", Text(" ".join(filter(None, texts)))]
+    warnings = [str(text) for text in run.summary.get("warnings") or ()]
+    parts += [""] if warnings else []
+    if len(warnings) > _MAX_WARNINGS:  # the last ones say most of how the run ended
+        parts.append(Text(f"{len(warnings) - _MAX_WARNINGS} earlier warnings: see summary.json.", style="dim"))
+    parts += [Text.assemble(("warning: ", "yellow"), text) for text in warnings[-_MAX_WARNINGS:]]
     for pair in run.pairs:
         parts += ["", *_example(pair)]
     return Group(*parts)
@@ -82,19 +87,6 @@ def _change(before: float | None, after: float | None) -> Text:
         return Text(f"{(before if after is None else after):.3f}")
     style = "green" if after > before else "red" if after < before else ""
     return Text.assemble((f"{before:.3f} → ", "dim"), (f"{after:.3f}", f"bold {style}"))
-
-
-def _faults(run: RunData) -> str:
-    faults, masked = faults_text(run.summary), masked_text(run.summary)
-    return " ".join(text for text in (faults and f"Faults in training: {faults}.", masked and f"{masked}.") if text)
-
-
-def _warnings(texts: Sequence[str]) -> Iterator[Text]:
-    """The last ones, which say most of how the run ended."""
-    if len(texts) > _MAX_WARNINGS:
-        yield Text(f"{len(texts) - _MAX_WARNINGS} earlier warnings: see summary.json.", style="dim")
-    for text in texts[-_MAX_WARNINGS:]:
-        yield Text.assemble(("warning: ", "yellow"), text)
 
 
 def _example(pair: Pair) -> list[RenderableType]:

@@ -36,18 +36,13 @@ def print_tools(tools: Sequence[tuple[ToolSpec, str]], stream: TextIO) -> None:
 def _arguments(parameters: Schema) -> Table:
     table = Table.grid(padding=(0, 3, 0, 0))
     for name, schema in parameters["properties"].items():
-        default = "required" if name in parameters.get("required", ()) else _default(schema)
-        described = schema.get("description", "") if isinstance(schema, Mapping) else ""
-        table.add_row(
-            Text(f"    {name}"), Text(type_text(schema, parameters)), Text(default, style="dim"), Text(str(described))
-        )
+        facts = schema if isinstance(schema, Mapping) else {}
+        default = "required" if name in parameters.get("required", ()) else "optional"
+        if default == "optional" and facts.get("default") is not None:
+            default = f"default {json.dumps(facts['default'], ensure_ascii=False)}"
+        cells = (f"    {name}", type_text(schema, parameters), default, str(facts.get("description", "")))
+        table.add_row(*(Text(cell, style="dim" if cell is default else "") for cell in cells))
     return table
-
-
-def _default(schema: Any) -> str:
-    if isinstance(schema, Mapping) and schema.get("default") is not None:
-        return f"default {json.dumps(schema['default'], ensure_ascii=False)}"
-    return "optional"
 
 
 def type_text(schema: Any, root: Schema) -> str:
