@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_devkit.checks import chosen, run_check
 from rlfactory_devkit.checks.context import CheckContext, CheckOptions
-from rlfactory_devkit.checks.result import CheckResult
-
-Opened = CheckContext | UsageError | BackendError
-"""A task that is open, or why it cannot be opened here."""
 
 
 def check_plugin(
@@ -41,40 +37,28 @@ def check_plugin(
     mark = pytest.mark.skip(reason="check_plugin(skip=…) names it")
     items = [pytest.param(name, marks=mark) if name in left_out else name for name in chosen(())]
 
-    def test(check: str, rlfactory_check_contexts: Callable[..., Opened]) -> None:
-        context = rlfactory_check_contexts(plugin, overrides, options)
-        if not isinstance(context, CheckContext):
-            pytest.fail(str(context), pytrace=False)
+    @cache
+    def opened(session: pytest.Session) -> CheckContext | str:
+        """The open task, or why it cannot be opened here."""
+        try:
+            context = CheckContext(plugin, overrides, CheckOptions(**options))
+            session.addfinalizer(context.renew)
+            context.open()
+        except (UsageError, BackendError) as error:
+            return str(error)
+        return context
+
+    def test(check: str, request: pytest.FixtureRequest) -> None:
+        context = opened(request.session)
+        if isinstance(context, str):
+            pytest.fail(context, pytrace=False)
         result = run_check(check, context)
         if result.passed is None:
             pytest.skip("; ".join(result.evidence))
         if not result.passed:
-            pytest.fail(failure(plugin, result), pytrace=False)
+            lines = [f"plugin '{plugin}' fails the check '{check}':", *(f"- {text}" for text in result.evidence)]
+            lines += [f"Run it alone: rlfactory plugins check {plugin} --only {check}"]
+            pytest.fail("\n".join(lines), pytrace=False)
 
     parametrized: Callable[..., None] = pytest.mark.parametrize("check", items)(test)
     return parametrized
-
-
-def failure(plugin: str, result: CheckResult) -> str:
-    """The text of a failed check."""
-    lines = [f"plugin '{plugin}' fails the check '{result.name}':", *(f"- {text}" for text in result.evidence)]
-    return "\n".join([*lines, f"Run it alone: rlfactory plugins check {plugin} --only {result.name}"])
-
-
-@contextmanager
-def opened_once() -> Iterator[Callable[..., Opened]]:
-    """Yields a function that opens a task at its first call with these arguments; the tasks are closed at the end."""
-    found: dict[str, Opened] = {}
-
-    def find(plugin: str, overrides: Sequence[str | Mapping[str, Any]], options: Mapping[str, Any]) -> Opened:
-        key = repr((plugin, list(overrides), sorted(options.items())))
-        if key not in found:
-            try:
-                found[key] = context = contexts.enter_context(CheckContext(plugin, overrides, CheckOptions(**options)))
-                context.open()
-            except (UsageError, BackendError) as error:
-                found[key] = error
-        return found[key]
-
-    with ExitStack() as contexts:
-        yield find

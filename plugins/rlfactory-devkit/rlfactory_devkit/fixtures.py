@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
     from rlfactory_core.runner import TaskBench
-    from rlfactory_devkit.checking import Opened
 
 OpenBench = Callable[..., "TaskBench"]
 
@@ -36,12 +35,3 @@ def tiny_tokenizer() -> Callable[[str], PreTrainedTokenizerFast]:
     from rlfactory_devkit.tokenizers import tiny_tokenizer
 
     return cache(tiny_tokenizer)
-
-
-@pytest.fixture(scope="session")
-def rlfactory_check_contexts() -> Iterator[Callable[..., Opened]]:
-    """Opens the tasks of `check_plugin`, each for all of its checks."""
-    from rlfactory_devkit.checking import opened_once
-
-    with opened_once() as find:
-        yield find

@@ -16,7 +16,6 @@ from rlfactory_core.cache import cache_root
 
 _OWN_THREADS = ("rlfactory-bench", "tool-", "asyncio_", "ThreadPoolExecutor", "MainThread")  # loops and pools
 _TRACKERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")  # started once, for the process's life
-_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _FD = "/proc/self/fd"
 
 
@@ -48,8 +47,7 @@ class ResourceSnapshot:
             if number not in before.children and not any(tracker in words for tracker in _TRACKERS)
         ]
         threads = [f"thread {name}" for number, name in self.threads.items() if number not in before.threads]
-        files = [f"an open file {name}" for name in sorted(self.files - before.files)]
-        return processes + threads + files
+        return [*processes, *threads, *(f"an open file {name}" for name in sorted(self.files - before.files))]
 
 
 def _links() -> Iterator[str]:
@@ -76,7 +74,7 @@ def noted_files() -> Iterator[set[str]]:
         if not listening or event not in ("open", "os.mkdir", "os.rename", "sqlite3.connect"):
             return
         path = arguments[1 if event == "os.rename" else 0]
-        if event == "open" and not _is_writing(arguments[1], arguments[2]):
+        if event == "open" and not int(arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
             return
         if isinstance(path, (str, bytes, os.PathLike)):
             name = os.path.abspath(os.fsdecode(path))
@@ -88,12 +86,6 @@ def noted_files() -> Iterator[set[str]]:
         yield made
     finally:
         listening = False
-
-
-def _is_writing(mode: Any, flags: Any) -> bool:
-    if isinstance(mode, str):
-        return any(letter in mode for letter in "wax+")
-    return isinstance(flags, int) and bool(flags & _WRITES)
 
 
 def still_there(made: set[str]) -> list[str]:

@@ -16,15 +16,15 @@ def opinions(bench: TaskBench) -> tuple[str, ...]:
     return tuple(name for name, (_, weight) in bench.runtime.scorers.items() if weight and traits[name].opinion)
 
 
-def exact_rewards(trajectory: Trajectory, opinionated: Sequence[str]) -> tuple[float, ...]:
+def exact_rewards(bench: TaskBench, trajectory: Trajectory) -> tuple[float, ...]:
     """The parts of a reward that have to be the same each time.
 
     Without opinionated rewards this is the whole reward, else the environment's part and each other component.
     """
-    if not opinionated or trajectory.score is None:
+    judges = opinions(bench)
+    if not judges or trajectory.score is None:
         return (trajectory.reward,)
-    components = trajectory.score.components
-    exact = (components[name] for name in sorted(components) if name.split(".")[0] not in opinionated)
+    exact = (value for name, value in sorted(components(trajectory).items()) if name.split(".")[0] not in judges)
     return (sum(turn.reward for turn in trajectory.turns), *exact)
 
 

@@ -1,45 +1,48 @@
-"""Base classes that pass every call on to a real tool or environment; a subclass changes single methods."""
+"""A tool and an environment that pass every call on to a real one."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Self
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from rlfactory_core import ToolContext
 from rlfactory_core.protocols import Env, EnvStart, EnvStep, Tool
 from rlfactory_core.rollout import ask_env
 from rlfactory_core.types import Message
 
+Around = Callable[[str, Awaitable[Any]], Awaitable[Any]]
+"""Awaits a call of the wrapped object. It also gets the name of the method."""
+
 
 class ToolWrapper:
     """A `Tool` with the attributes of another one, which it calls."""
 
-    def __init__(self, tool: Tool) -> None:
-        self._tool = tool
+    def __init__(self, tool: Tool, around: Around | None = None) -> None:
+        self._tool, self._around = tool, around
         self.spec, self.version, self.deadline_s = tool.spec, tool.version, tool.deadline_s
         self.idempotent, self.stateful = tool.idempotent, tool.stateful
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        return await self._tool.call(arguments, context)
+        called = self._tool.call(arguments, context)
+        return await (self._around("call", called) if self._around else called)
 
     async def close(self) -> None:
         await self._tool.close()
 
 
+@dataclass(frozen=True, slots=True)
 class EnvWrapper:
-    """An `Env` that plays another one, the one given to `around`."""
+    """An `Env` that plays another one."""
 
-    _env: Env
-
-    def around(self, env: Env) -> Self:
-        self._env = env
-        return self
+    env: Env
+    around: Around
 
     async def start(self) -> EnvStart:
-        return await ask_env(self._env, "start", EnvStart)
+        return await self.around("start", ask_env(self.env, "start", EnvStart))
 
     async def step(self, message: Message) -> EnvStep:
-        return await ask_env(self._env, "step", EnvStep, message)
+        return await self.around("step", ask_env(self.env, "step", EnvStep, message))
 
     async def close(self) -> None:
-        await ask_env(self._env, "close", object)
+        await self.around("close", ask_env(self.env, "close", object))

@@ -55,7 +55,7 @@ def test_tokenizers(tiny_tokenizer):
     assert tiny_tokenizer("llama3") is not tiny_tokenizer("qwen3")
 
 
-def test_closed(rlfactory_check_contexts):
+def test_closed():
     with open("log") as log:
         assert log.read().split() == ["open", "open", "close"]
 """

@@ -16,7 +16,7 @@ from bad_tasks import KINDS, TASKS
 from jsonschema import Draft202012Validator
 from rlfactory_devkit import TaskBench
 from rlfactory_devkit.checks import run_check, run_checks
-from rlfactory_devkit.checks.blocking import Loop, blockers
+from rlfactory_devkit.checks.blocking import LoopTimes, blockers
 from rlfactory_devkit.checks.context import CheckContext, CheckOptions
 from rlfactory_devkit.checks.leakage import leaks
 from rlfactory_devkit.checks.splits import disjoint
@@ -318,9 +318,9 @@ class Walk:
 
 
 def test_code_that_keeps_the_event_loop_is_named_if_it_does_so_each_time() -> None:
-    def play(loop: Loop) -> None:
+    def play(times: LoopTimes) -> None:
         async def episode() -> None:
-            env = loop.around(Walk())  # type: ignore[arg-type]
+            env = times.env(Walk())  # type: ignore[arg-type]
             await env.start()
             await env.step(Message("assistant", "!"))
             with pytest.raises(PluginError, match=r"Walk\.close is not async"):

@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rlfactory_devkit import ScriptedSampler, ToyChatFormat
-from rlfactory_devkit.play.conversation import Conversation, PlayFiles
-from rlfactory_devkit.play.play import Draw, Play
+from rlfactory_devkit.conversation import Conversation
 
 from rlfactory_core.clients import ServerModel
 from rlfactory_core.errors import UsageError
@@ -19,7 +17,7 @@ from rlfactory_core.protocols import Request, Sampled
 from rlfactory_core.rollout import TokenModel
 from rlfactory_core.runner import read, resolve
 from rlfactory_core.tasks.opening import open_tasks
-from rlfactory_core.types import Message, Sample, StopReason
+from rlfactory_core.types import Message, StopReason
 
 PLUGIN = '''
 from rlfactory_core import Sample, Task, hookimpl, tool
@@ -59,7 +57,10 @@ def plugin(tmp_path: Path) -> str:
     return str(path)
 
 
-def converse(plugin: str, script: list[str], use: Callable[[Play[Any]], Awaitable[None]]) -> ScriptedSampler:
+Use = Callable[[Conversation], Awaitable[None]]
+
+
+def converse(plugin: str, script: list[str], use: Use, *files: Path) -> ScriptedSampler:
     """Play with a model that says these texts, one after the other, whatever the session."""
     chat, said = ToyChatFormat(), iter(script)
     sampler = ScriptedSampler(lambda session, turn: next(said), chat)
@@ -68,8 +69,10 @@ def converse(plugin: str, script: list[str], use: Callable[[Play[Any]], Awaitabl
         registry = Registry()
         resolved = resolve(registry, read(None, [{"plugin": plugin}]))
         async with open_tasks(resolved.tasks) as opened:
-            play = Play(opened.only, TokenModel(chat, sampler))
+            samples = opened.only.setup.samples("eval")
+            play = Conversation(opened.only, TokenModel(chat, sampler), "toy", samples, *files)
             try:
+                await play.open()
                 await use(play)
             finally:
                 await play.close()
@@ -78,41 +81,35 @@ def converse(plugin: str, script: list[str], use: Callable[[Play[Any]], Awaitabl
     return sampler
 
 
-def ann(play: Play[Any]) -> Sample:
-    return play.runtime.setup.samples("eval")[0]
-
-
 def test_the_model_says_a_turn_when_it_is_told_to(plugin: str) -> None:
-    async def use(play: Play[Any]) -> None:
-        await play.begin(ann(play))
+    async def use(play: Conversation) -> None:
         assert (play.turns(), play.ended) == ([], None)
-        await play.step(Draw(0.7))
+        await play.step(0.7)
         (turn,) = play.turns()
         assert turn.text == LOOK
-        assert turn.results[0].content.startswith("Ann is in Tarn")
-        await play.step(Draw())
+        assert turn.step.results[0].content.startswith("Ann is in Tarn")
+        await play.step()
         assert play.ended is not None
         assert (play.ended.stop, play.ended.reward) == (StopReason.FINAL_ANSWER, 1.0)
         with pytest.raises(UsageError, match="The conversation has ended"):
-            await play.step(Draw())
+            await play.step()
 
     sampler = converse(plugin, [LOOK, RIGHT], use)
     assert [params.temperature for params in sampler.params] == [0.7, 0.0]
 
 
 def test_going_back_makes_the_calls_before_again(plugin: str) -> None:
-    async def use(play: Play[Any]) -> None:
-        await play.begin(ann(play))
-        await play.step(Draw())
-        await play.step(Draw())
+    async def use(play: Conversation) -> None:
+        await play.step()
+        await play.step()
         assert play.ended is not None
         assert play.ended.reward == 0.0
-        before = play.turns()[0].results[0].content
+        before = play.turns()[0].step.results[0].content
         await play.back(2)
         (turn,) = play.turns()
         assert turn.text == LOOK
-        assert turn.results[0].content != before  # the tool counts its calls
-        await play.step(Draw())
+        assert turn.step.results[0].content != before  # the tool counts its calls
+        await play.step()
         assert play.ended is not None
         assert play.ended.reward == 1.0
         with pytest.raises(UsageError, match=r"There is no turn 3. 1 to 2"):
@@ -122,16 +119,15 @@ def test_going_back_makes_the_calls_before_again(plugin: str) -> None:
 
 
 def test_a_changed_turn_is_what_the_tools_and_the_model_see(plugin: str) -> None:
-    async def use(play: Play[Any]) -> None:
-        await play.begin(ann(play))
-        await play.step(Draw())
-        await play.step(Draw())
+    async def use(play: Conversation) -> None:
+        await play.step()
+        await play.step()
         await play.edit(1, CHANGED)
         (turn,) = play.turns()
         assert turn.edited
-        assert turn.results[0].content.startswith("Ben is in Tarn")
+        assert turn.step.results[0].content.startswith("Ben is in Tarn")
         assert play.ended is None
-        await play.step(Draw())
+        await play.step()
         assert [turn.edited for turn in play.turns()] == [True, False]
         assert "Ben is in Tarn" in " ".join(message.content for message in play.messages())
 
@@ -139,25 +135,23 @@ def test_a_changed_turn_is_what_the_tools_and_the_model_see(plugin: str) -> None
 
 
 def test_a_question_of_ones_own_is_not_scored_and_can_go_on(plugin: str) -> None:
-    async def use(play: Play[Any]) -> None:
-        await play.begin(Sample("Ann", "And Zoe?"), own=True)
+    async def use(play: Conversation) -> None:
+        await play.ask("And Zoe?")
         with pytest.raises(UsageError, match="has not ended"):
-            await play.further("Sure?")
-        await play.step(Draw())
+            await play.say("Sure?")
+        await play.step()
         assert play.ended is not None
         assert play.ended.score is None
-        await play.further("Sure?")
+        await play.say("Sure?")
         assert [message.content for message in play.prompt] == ["And Zoe?", WRONG, "Sure?"]
-        await play.step(Draw())
+        await play.step()
         assert play.turns()[0].text == RIGHT
 
     converse(plugin, [WRONG, RIGHT], use)
 
 
 def test_orders_that_make_no_sense_are_refused_in_words(plugin: str, tmp_path: Path) -> None:
-    async def use(play: Play[Any]) -> None:
-        conversation = Conversation(play, "toy", play.runtime.setup.samples("eval"), PlayFiles())
-        await conversation.open()
+    async def use(play: Conversation) -> None:
         for order, problem in (
             ({"do": "bak"}, "There is no order 'bak'. Did you mean 'back'"),
             ({"do": "back"}, "back: missing 1 required positional argument: 'turn'"),
@@ -165,36 +159,32 @@ def test_orders_that_make_no_sense_are_refused_in_words(plugin: str, tmp_path: P
             ({"do": "save"}, "There is nothing to save yet"),
         ):
             with pytest.raises(UsageError, match=problem):
-                await conversation.do(order)
+                await play.do(order)
 
     converse(plugin, [], use)
 
 
 def test_a_kept_conversation_goes_on_with_the_same_turns(plugin: str, tmp_path: Path) -> None:
-    files = PlayFiles(tmp_path / "play.json", tmp_path / "shown.jsonl")
+    files = (tmp_path / "play.json", tmp_path / "shown.jsonl")
     views = []
 
-    async def first(play: Play[Any]) -> None:
-        conversation = Conversation(play, "toy", play.runtime.setup.samples("eval"), files)
-        await conversation.open()
-        await conversation.do({"do": "go"})
-        await conversation.do({"do": "edit", "turn": 1, "text": CHANGED})
-        await conversation.do({"do": "go"})
-        await conversation.do({"do": "say", "text": "Sure?"})
-        await conversation.do({"do": "step"})
-        views.append(conversation.view())
+    async def first(play: Conversation) -> None:
+        await play.do({"do": "go"})
+        await play.do({"do": "edit", "turn": 1, "text": CHANGED})
+        await play.do({"do": "go"})
+        await play.do({"do": "say", "text": "Sure?"})
+        await play.do({"do": "step"})
+        views.append(play.view())
 
-    async def second(play: Play[Any]) -> None:
-        conversation = Conversation(play, "toy", play.runtime.setup.samples("eval"), files)
-        await conversation.open()
-        views.append(conversation.view())
-        await conversation.do({"do": "save"})
+    async def second(play: Conversation) -> None:
+        views.append(play.view())
+        await play.do({"do": "save"})
 
-    converse(plugin, [LOOK, WRONG, WRONG, RIGHT], first)
-    converse(plugin, [], second)
+    converse(plugin, [LOOK, WRONG, WRONG, RIGHT], first, *files)
+    converse(plugin, [], second, *files)
     assert views[0] == views[1]
     assert [turn["text"] for turn in views[1]["turns"]] == [RIGHT]
-    assert "Sure?" in files.demonstrations.read_text() if files.demonstrations else False
+    assert "Sure?" in files[1].read_text()
 
 
 class Served(ServerModel):
@@ -212,13 +202,14 @@ def test_a_served_model_is_talked_to_in_messages(plugin: str) -> None:
         registry = Registry()
         resolved = resolve(registry, read(None, [{"plugin": plugin}]))
         async with open_tasks(resolved.tasks) as opened:
-            play = Play(opened.only, Served(Message("assistant", WRONG), Message("assistant", RIGHT)))
-            await play.begin(ann(play))
-            await play.step(Draw())
+            model = Served(Message("assistant", WRONG), Message("assistant", RIGHT))
+            play = Conversation(opened.only, model, "served", opened.only.setup.samples("eval"))
+            await play.open()
+            await play.step()
             await play.edit(1, LOOK)
             assert play.turns()[0].text == LOOK.replace(">{", ">\n{").replace("}<", "}\n<")
-            assert play.turns()[0].results[0].content.startswith("Ann is in Tarn")
-            await play.step(Draw())
+            assert play.turns()[0].step.results[0].content.startswith("Ann is in Tarn")
+            await play.step()
             assert play.ended is not None
             assert play.ended.reward == 1.0
             await play.close()

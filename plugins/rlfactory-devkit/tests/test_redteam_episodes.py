@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from rlfactory_devkit import TaskBench
-from rlfactory_devkit.checking import run_check
+from rlfactory_devkit.checks import run_check
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.redteam import RedTeamResult, run_redteam
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 from openenv_server import OpenEnvServer, openenv_server
 from rlfactory_devkit import TaskBench, constant
-from rlfactory_devkit.checks import isolation, run_checks
+from rlfactory_devkit.checks import run_checks
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_environments.openenv.session import open_session
 
@@ -42,14 +42,12 @@ def test_a_server_with_one_session_plays_one_episode_after_the_other(caplog: pyt
     assert "wait for one of its sessions to end" in said[0]
 
 
-def test_the_check_of_isolation_passes_a_server_with_one_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(isolation, "_PATIENCE_S", 0.2)
+def test_the_check_of_isolation_passes_a_server_with_one_session() -> None:
     with openenv_server(most=1) as server:
         options = [f"task.url={server.url}", "task.samples=4", "task.eval_samples=2", *PATIENT]
         with CheckContext("openenv", options) as context:
             (result,) = run_checks(context, ["isolation"])
     assert result.passed, result.evidence
-    assert any("not all turns were interleaved" in text for text in result.evidence)
 
 
 def test_the_user_can_limit_sessions() -> None:

@@ -60,12 +60,14 @@ def run_checks(context: CheckContext, only: Sequence[str] = ()) -> Iterator[Chec
 
 
 def run_check(name: str, context: CheckContext) -> CheckResult:
-    """Run one of `CHECKS`."""
-    started, folder = time.perf_counter(), os.getcwd()
+    """Run one of `CHECKS`, without the warnings that a run logs, because checks provoke most of them."""
+    started, folder, log = time.perf_counter(), os.getcwd(), logging.getLogger("rlfactory_core")
     found: list[Evidence] = []
     applies = usable = True
+    level = log.level
+    log.setLevel(logging.CRITICAL + 1)
     try:
-        for evidence in _quietly(CHECKS[name](context)):
+        for evidence in CHECKS[name](context):
             found.append(evidence)  # noqa: PERF402 - keeps the evidence that came before an exception
     except DoesNotApply as reason:
         found.append(Evidence(str(reason)))
@@ -73,35 +75,18 @@ def run_check(name: str, context: CheckContext) -> CheckResult:
     except Exception as error:  # noqa: BLE001 - the boundary to the task's code, all of which runs in here
         found.append(wrong(describe_error(error)))
         usable = False
-    found += _restored_directory(folder)
+    finally:
+        log.setLevel(level)
+    if (now := os.getcwd()) != folder:
+        os.chdir(folder)  # the plugin's path may be relative to it
+        found.append(
+            wrong(
+                f"the working directory has become {now}. The whole process shares it, and a run's paths may be "
+                "relative to it: use absolute paths, or the cwd argument of a subprocess."
+            )
+        )
     if not usable:
         context.renew()
     bad = [each.text for each in found if each.wrong]
     good = [each.text for each in found if not each.wrong]
-    passed = not bad if applies or bad else None
-    return CheckResult(name, passed, (*bad, *good), time.perf_counter() - started)
-
-
-def _restored_directory(folder: str) -> list[Evidence]:
-    """Go back to the working directory, if the task has changed it: the plugin's path may be relative to it."""
-    now = os.getcwd()
-    if now == folder:
-        return []
-    os.chdir(folder)
-    return [
-        wrong(
-            f"the working directory has become {now}. The whole process shares it, and a run's paths may be relative "
-            "to it: use absolute paths, or the cwd argument of a subprocess."
-        )
-    ]
-
-
-def _quietly(found: Iterator[Evidence]) -> Iterator[Evidence]:
-    """Hides the warnings that a run logs, since checks provoke most of them."""
-    log = logging.getLogger("rlfactory_core")
-    level = log.level
-    log.setLevel(logging.CRITICAL + 1)
-    try:
-        yield from found
-    finally:
-        log.setLevel(level)
+    return CheckResult(name, not bad if applies or bad else None, (*bad, *good), time.perf_counter() - started)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
+import types
 from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from rlfactory_core import ToolContext
-from rlfactory_core.protocols import Env, EnvStart, EnvStep, Tool
-from rlfactory_core.types import Message
+from rlfactory_core.protocols import Env, Tool
 from rlfactory_devkit.wrappers import EnvWrapper, ToolWrapper
 
 T = TypeVar("T")
@@ -22,36 +22,47 @@ _WAITED = Path("/proc/thread-self/schedstat")
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class LoopTimes:
     """How long the code of a task has kept the event loop."""
 
-    kept: dict[str, float] = field(default_factory=dict)  # seconds by name, each the longest
-
-    @contextmanager
-    def watched(self, name: str) -> Iterator[None]:
-        began, waited = time.perf_counter(), _waited_s()
-        try:
-            yield
-        finally:
-            seconds = time.perf_counter() - began - (_waited_s() - waited)
-            self.kept[name] = max(seconds, self.kept.get(name, 0.0))
+    seconds: dict[str, float] = field(default_factory=dict)  # by name, each the longest
 
     def tool(self, tool: Tool) -> Tool:
-        return _WatchedTool(tool, self)
+        return ToolWrapper(tool, lambda _, called: self._watched(f"tool {tool.spec.name}", called))
 
-    def around(self, env: Env) -> Env:
-        return _WatchedEnv(self).around(env)
+    def env(self, env: Env) -> Env:
+        return EnvWrapper(env, lambda method, asked: self._watched(f"{type(env).__name__}.{method}", asked))
+
+    @types.coroutine
+    def _watched(self, name: str, awaited: Awaitable[T]) -> Generator[Any, Any, T]:
+        """Await something else, and measure each of its steps on the event loop."""
+        steps: Any = awaited.__await__()
+        go_on = partial(steps.send, None)
+        while True:
+            began, waited = time.perf_counter(), _waited_s()
+            try:
+                paused = go_on()
+            except StopIteration as end:
+                return end.value  # type: ignore[no-any-return]
+            finally:
+                seconds = time.perf_counter() - began - (_waited_s() - waited)
+                self.seconds[name] = max(seconds, self.seconds.get(name, 0.0))
+            try:
+                yield paused
+                go_on = partial(steps.send, None)
+            except BaseException as thrown:  # noqa: BLE001 - such as a cancellation, which is passed on
+                go_on = partial(steps.throw, thrown)
 
 
-def blockers(play: Callable[[Loop], object]) -> Iterator[str]:
+def blockers(play: Callable[[LoopTimes], object]) -> Iterator[str]:
     """What keeps the loop each time that ``play`` is called, in words; it is called again only if something does."""
     found: Mapping[str, float] = {}
     for number in range(_TIMES):
-        loop = Loop()
-        play(loop)
+        times = LoopTimes()
+        play(times)
         found = {
             name: min(seconds, found.get(name, seconds))
-            for name, seconds in loop.kept.items()
+            for name, seconds in times.seconds.items()
             if seconds > MOST_S and (number == 0 or name in found)
         }
         if not found:
@@ -69,59 +80,3 @@ def _waited_s() -> float:
     with suppress(OSError, ValueError, IndexError):
         return int(_WAITED.read_text().split()[1]) / 1e9
     return 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class _Watched(Awaitable[T]):
-    """Waits for something else, and watches each of its steps on the event loop."""
-
-    awaited: Awaitable[T]
-    loop: Loop
-    name: str
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        steps: Any = self.awaited.__await__()
-        error: BaseException | None = None
-        while True:
-            try:
-                with self.loop.watched(self.name):
-                    paused = steps.send(None) if error is None else steps.throw(error)
-            except StopIteration as end:
-                return end.value  # type: ignore[no-any-return]
-            error = None
-            try:
-                yield paused
-            except GeneratorExit:
-                steps.close()
-                raise
-            except BaseException as thrown:  # noqa: BLE001 - such as a cancellation, which is passed on
-                error = thrown
-
-
-class _WatchedTool(ToolWrapper):
-    def __init__(self, tool: Tool, loop: Loop) -> None:
-        super().__init__(tool)
-        self._loop = loop
-
-    async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
-        return await _Watched(super().call(arguments, context), self._loop, f"tool {self.spec.name}")
-
-
-class _WatchedEnv(EnvWrapper):
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-
-    def _name(self, method: str) -> str:
-        env: Any = self
-        while isinstance(env, EnvWrapper):
-            env = env._env
-        return f"{type(env).__name__}.{method}"
-
-    async def start(self) -> EnvStart:
-        return await _Watched(super().start(), self._loop, self._name("start"))
-
-    async def step(self, message: Message) -> EnvStep:
-        return await _Watched(super().step(message), self._loop, self._name("step"))
-
-    async def close(self) -> None:
-        await _Watched(super().close(), self._loop, self._name("close"))

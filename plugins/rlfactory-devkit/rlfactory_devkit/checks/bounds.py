@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from contextlib import suppress
 
 from rlfactory_core.runner import constant, script
 from rlfactory_core.tiny import answer_text
-from rlfactory_core.types import FaultKind, Message, Trajectory
+from rlfactory_core.types import FaultKind, Trajectory
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, seen, wrong
 from rlfactory_devkit.examples import example_calls
@@ -41,21 +41,21 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     most = context.bench.config.rollout.max_turn_tokens * _CHARS_PER_TOKEN
     for text in (*(text[:most] for text in _TEXTS), *(answer_text(text[:most]) for text in _ANSWERS)):
         context.play(constant(text), context.some()[:2])
-    for each in _solved(context)[:_REPEATED]:
+    solved: list[Trajectory] = []
+    with suppress(Exception):  # the check `oracle` reports it
+        solved = context.oracle()
+    for each in solved[:_REPEATED]:
         turns = [turn.message for turn in each.turns[:_TURNS]]
         for end in range(1, len(turns) + 1):  # a step that is rewarded each time can be taken up to the limit of turns
             context.play(script(*turns[:end]), [each.sample])
-    calls = [
-        Message("assistant", "", tool_calls=(each,)) for each in example_calls(context.bench.tools, _solved(context))
-    ]
-    if calls:
+    if calls := example_calls(context.bench.tools, solved):
         context.play(script(*calls), context.some()[:_REPEATED])
     low, high = context.bench.reward_bounds
     played = [each for each in context.all_played if not each.masked]
     rewards = [each.reward for each in played]
     outside = [each for each in played if not low - _NEAR <= each.reward <= high + _NEAR]
     if outside:
-        far = max(outside, key=lambda each: _distance(each.reward, low, high))
+        far = max(outside, key=lambda each: max(low - each.reward, each.reward - high))
         yield wrong(
             f"{of(len(outside), len(played), 'reward')} lie outside of {low:g} to {high:g}, the furthest "
             f"{far.reward:g} for {last_text(far)[:80]!r}. Correct the reward, or declare its range: bounds of the "
@@ -65,29 +65,13 @@ def check(context: CheckContext) -> Iterator[Evidence]:
         yield seen(f"{len(rewards)} rewards from {min(rewards):.4g} to {max(rewards):.4g}; bounds {low:g} to {high:g}")
     else:
         yield seen("no episode was rewarded: all are masked")
-    yield from _crashed(context.all_played)
-
-
-def _solved(context: CheckContext) -> list[Trajectory]:
-    try:
-        return context.oracle()
-    except Exception:  # noqa: BLE001 - the check `oracle` reports it
-        return []
-
-
-def _crashed(played: Sequence[Trajectory]) -> Iterator[Evidence]:
-    """Exceptions of scorers. A `VerifierError` does not count: a scorer raises it if it cannot judge."""
-    found: dict[str, Trajectory] = {}
-    for each in played:
+    crashed: dict[str, Trajectory] = {}  # not by a `VerifierError`, which a scorer raises if it cannot judge
+    for each in context.all_played:
         for fault in each.faults:
             if fault.kind is FaultKind.VERIFIER and fault.code in ("crashed", "unusable"):
-                found.setdefault(f"{fault.source}: {fault.message.splitlines()[0][:200]}", each)
-    for message, each in found.items():
+                crashed.setdefault(f"{fault.source}: {fault.message.splitlines()[0][:200]}", each)
+    for message, each in crashed.items():
         yield wrong(
             f"reward {message} (for {last_text(each)[:80]!r}). Such an episode is left out of training: give it a "
             "reward, or raise VerifierError if the answer cannot be judged."
         )
-
-
-def _distance(reward: float, low: float, high: float) -> float:
-    return max(low - reward, reward - high) if math.isfinite(reward) else math.inf

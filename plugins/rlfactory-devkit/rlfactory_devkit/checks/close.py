@@ -14,6 +14,7 @@ from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, describe_error, judged
 
 _OPENING_S = 600.0  # what a task builds when it is opened is in its cache by now
+Before = Callable[[TaskRuntime], Coroutine[Any, Any, None]]
 
 
 class _InjectedError(Exception):
@@ -26,45 +27,34 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     The open task is the one that other checks have used, because opening one may be slow.
     """
     bench = context.bench  # if the task cannot be opened, another check reports it
-    for what, before in _CASES.items():
-        evidence = _evidence(what, _made_and_closed(context, before))
-        yield evidence
-        if evidence.wrong:
-            return
     try:
-        yield _evidence("after an open", _closed_twice(bench.closed, bench.loop, context.options.close_s))
+        for what, before in _CASES.items():
+            runtime, loop = (context.closed_bench().closed, LoopThread()) if before else (bench.closed, bench.loop)
+            problem = _problem(runtime, loop, before, context.options.close_s)
+            yield judged(
+                problem
+                and f"{what}: {problem}. close has to be safe at any time. Let it release what is open, release it "
+                "once, and not wait for what may never happen.",
+                f"{what}: closed, and closed again",
+            )
+            if problem:
+                return
     finally:
         context.renew()
 
 
-def _evidence(what: str, problem: str) -> Evidence:
-    return judged(
-        problem
-        and f"{what}: {problem}. close has to be safe at any time. Let it release what is open, release it once, and "
-        "not wait for what may never happen.",
-        f"{what}: closed, and closed again",
-    )
-
-
-def _made_and_closed(context: CheckContext, before: Callable[[TaskRuntime], Coroutine[Any, Any, None]]) -> str:
-    """What goes wrong when a new task is prepared with ``before`` and then closed."""
-    runtime, loop = context.closed_bench().closed, LoopThread()
-    try:
-        loop.run(before(runtime), _OPENING_S, "opening the task")
-        return _closed_twice(runtime, loop, context.options.close_s)
-    except Exception as error:  # noqa: BLE001 - the boundary to the task's open
-        return describe_error(error)
-    finally:
-        loop.close(min(1.0, context.options.close_s))
-
-
-def _closed_twice(runtime: TaskRuntime, loop: LoopThread, close_s: float) -> str:
+def _problem(runtime: TaskRuntime, loop: LoopThread, before: Before | None, close_s: float) -> str:
     """What goes wrong in two calls of close; empty if nothing does."""
     try:
+        if before:
+            loop.run(before(runtime), _OPENING_S, "opening the task")
         for number in ("first", "second"):
             loop.run(runtime.close(), close_s, f"the {number} close()")
-    except Exception as error:  # noqa: BLE001 - the boundary to the task's close
+    except Exception as error:  # noqa: BLE001 - the boundary to the task's open and close
         return describe_error(error)
+    finally:
+        if before:
+            loop.close(min(1.0, close_s))
     return ""
 
 
@@ -91,8 +81,9 @@ async def _open_that_is_cancelled(runtime: TaskRuntime) -> None:
     await asyncio.wait((opening,))
 
 
-_CASES: dict[str, Callable[[TaskRuntime], Coroutine[Any, Any, None]]] = {
+_CASES: dict[str, Before | None] = {  # what happens to a new task before it is closed; None: the open task is closed
     "without an open": _nothing,
     "after an open that failed": _open_that_fails,
     "after an open that was cancelled": _open_that_is_cancelled,
+    "after an open": None,
 }

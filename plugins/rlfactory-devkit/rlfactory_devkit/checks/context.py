@@ -15,9 +15,6 @@ from rlfactory_core.types import Sample, Trajectory
 from rlfactory_devkit.checks.other_process import OtherProcessResult, play_in_other_process
 from rlfactory_devkit.checks.result import DoesNotApply
 
-_UNPLAYED = "the oracle cannot be played, as an earlier check reports"
-_UNOPENED = "the task cannot be opened, as an earlier check reports"
-
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
@@ -53,8 +50,8 @@ class CheckContext:
         self.all_played: list[Trajectory] = []  # all that were played by any check
         self._bench = TaskBench(plugin, overrides, progress=progress)
         self._is_open = False
-        self._failed: dict[str, Exception | None] = {}  # why there is no task or no oracle; None: a check has raised it
-        self._oracle: dict[str, list[Trajectory]] = {}
+        self._unopened: Exception | None = None  # why the task cannot be opened
+        self._oracle: dict[str, list[Trajectory] | DoesNotApply] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -79,7 +76,7 @@ class CheckContext:
             UsageError, BackendError: the task has no samples here, or cannot be opened. Other errors are reported by
                 the first check.
         """
-        if self._is_open or _UNOPENED in self._failed:
+        if self._is_open or self._unopened:
             return
         try:
             for split in ("train", "eval"):
@@ -89,7 +86,7 @@ class CheckContext:
         except (UsageError, BackendError):
             raise
         except Exception as error:  # noqa: BLE001 - the boundary to the task's open; it is kept for the first check
-            self._failed[_UNOPENED] = error
+            self._unopened = error
 
     @property
     def bench(self) -> TaskBench:
@@ -100,7 +97,10 @@ class CheckContext:
             Exception: what opening raises, the first time.
         """
         self.open()
-        self._raise_once(_UNOPENED)
+        if self._unopened:
+            error = self._unopened
+            self._unopened = DoesNotApply("the task cannot be opened, as an earlier check reports")
+            raise error
         return self._bench
 
     def closed_bench(self) -> TaskBench:
@@ -129,23 +129,16 @@ class CheckContext:
             Exception: what playing raises, the first time.
         """
         if split not in self._oracle:
-            bench = self.bench
-            self._raise_once(_UNPLAYED)
-            try:
-                self._oracle[split] = self.play(oracle(bench.task), self.some(split))
-            except Exception:
-                self._failed[_UNPLAYED] = None
-                raise
-        return self._oracle[split]
+            task = self.bench.task
+            self._oracle[split] = DoesNotApply("the oracle cannot be played, as an earlier check reports")
+            self._oracle[split] = self.play(oracle(task), self.some(split))
+        played = self._oracle[split]
+        if isinstance(played, DoesNotApply):
+            raise played
+        return played
 
     @cached_property
     def other_process(self) -> OtherProcessResult:
         """The result of playing the same plugin in another process."""
         config, fingerprints = self.bench.config, self.bench.registry.fingerprints()
         return play_in_other_process(config, fingerprints, self.some()[:2], 2 * self.options.deadline_s)
-
-    def _raise_once(self, reason: str) -> None:
-        """If this has failed: raise its error for the first check, and `DoesNotApply` for the others."""
-        if reason in self._failed:
-            error, self._failed[reason] = self._failed[reason], None
-            raise error or DoesNotApply(reason)

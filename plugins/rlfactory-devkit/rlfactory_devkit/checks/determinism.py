@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rlfactory_core.runner import constant, oracle
+from rlfactory_core.runner import TaskBench, constant, oracle
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import Trajectory
 from rlfactory_devkit.checks.context import CheckContext
@@ -30,7 +30,26 @@ def check(context: CheckContext) -> Iterator[Evidence]:
             yield seen(f"{split}: not compared with another process, which cannot make the task: see check 'pickling'")
         else:
             yield _compared(context, split, first, there, "the task in another process")
-    yield from _rewards(context)
+    blind, bench = constant(answer_text("42")), context.bench
+    played = [*context.oracle(), *context.play(blind, context.some())]
+    scored = (bench.score(played, deadline_s=context.options.deadline_s) for _ in range(_SCORED - 1))
+    changed = next(filter(None, (_changed(bench, played, each) for each in scored)), "")
+    yield judged(
+        changed
+        and f"the same trajectory gets another reward when it is scored again: {changed}. A scorer must not draw "
+        "random numbers or keep state between calls; one that asks a model declares opinion = True.",
+        f"{len(played)} trajectories scored {_SCORED} times get the same reward each time",
+    )
+    again_played = [each for policy in (oracle(bench.task), blind) for each in context.play(policy, context.some())]
+    changed = _changed(bench, played, again_played)
+    yield judged(
+        changed
+        and f"the same policy gets another reward when it plays again with the same seed: {changed}. The environment "
+        "has to derive its random numbers from the sample or the run's seed.",
+        f"{len(played)} episodes played again get the same reward",
+    )
+    if judges := opinions(bench):
+        yield seen(f"not compared, because a model decides: {', '.join(judges)}")
 
 
 def _compared(context: CheckContext, split: str, first: Sequence[str], second: Sequence[str], whose: str) -> Evidence:
@@ -45,33 +64,10 @@ def _compared(context: CheckContext, split: str, first: Sequence[str], second: S
     )
 
 
-def _rewards(context: CheckContext) -> Iterator[Evidence]:
-    opinionated, blind = opinions(context.bench), constant(answer_text("42"))
-    played = [*context.oracle(), *context.play(blind, context.some())]
-    scored = (context.bench.score(played, deadline_s=context.options.deadline_s) for _ in range(_SCORED - 1))
-    changed = next(filter(None, (_changed(played, each, opinionated) for each in scored)), "")
-    yield judged(
-        changed
-        and f"the same trajectory gets another reward when it is scored again: {changed}. A scorer must not draw "
-        "random numbers or keep state between calls; one that asks a model declares opinion = True.",
-        f"{len(played)} trajectories scored {_SCORED} times get the same reward each time",
-    )
-    again = [each for policy in (oracle(context.bench.task), blind) for each in context.play(policy, context.some())]
-    changed = _changed(played, again, opinionated)
-    yield judged(
-        changed
-        and f"the same policy gets another reward when it plays again with the same seed: {changed}. The environment "
-        "has to derive its random numbers from the sample or the run's seed.",
-        f"{len(played)} episodes played again get the same reward",
-    )
-    if opinionated:
-        yield seen(f"not compared, because a model decides: {', '.join(opinionated)}")
-
-
-def _changed(first: Sequence[Trajectory], second: Sequence[Trajectory], opinionated: Sequence[str]) -> str:
+def _changed(bench: TaskBench, first: Sequence[Trajectory], second: Sequence[Trajectory]) -> str:
     """The episodes whose exact rewards differ, in words."""
     pairs = [(a, b) for a, b in zip(first, second, strict=True) if not a.masked and not b.masked]
-    other = [(a, b) for a, b in pairs if _differ(exact_rewards(a, opinionated), exact_rewards(b, opinionated))]
+    other = [(a, b) for a, b in pairs if _differ(exact_rewards(bench, a), exact_rewards(bench, b))]
     if not other:
         return ""
     a, b = other[0]

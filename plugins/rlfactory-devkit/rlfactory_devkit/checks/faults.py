@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from rlfactory_core.protocols import Tool
-from rlfactory_core.runner import oracle, script
+from rlfactory_core.runner import Policy, oracle, script
 from rlfactory_core.tasks import is_demonstrated
 from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import FaultKind, ToolCall, Trajectory
@@ -17,7 +17,6 @@ from rlfactory_devkit.faults import FaultInjector, InjectedFaults
 
 _HUGE = 10_000_000  # characters
 _CHARS_PER_TOKEN = 64  # as long as any in use
-_UNLIMITED = {"retries": 0, "cache": "off", "breaker_failures": 1000}
 
 
 def check(context: CheckContext) -> Iterator[Evidence]:
@@ -40,18 +39,9 @@ def check(context: CheckContext) -> Iterator[Evidence]:
 
 def _with_failure(context: CheckContext, call: ToolCall, failure: _Failure) -> Evidence:
     what = f"tool {call.name} {failure.what}"
-
-    def wrapped(tool: Tool) -> Tool:
-        return FaultInjector(tool, 0, failure.faults) if tool.spec.name == call.name else tool
-
-    manager = context.bench.manager(wrapped, deadline_s=context.options.hang_s, **_UNLIMITED)
-    try:
-        (played,) = context.play(script(call, answer_text("42")), context.some()[:1], manager=manager)
-    except Exception as error:  # noqa: BLE001 - the boundary to the task's environment
-        context.renew()
-        return wrong(
-            f"{what}: the episode ends with an exception, which would end the whole run: {describe_error(error)}"
-        )
+    played = _played(context, script(call, answer_text("42")), failure.faults, call.name)
+    if isinstance(played, str):
+        return wrong(f"{what}: the episode ends with an exception, which would end the whole run: {played}")
     results = [result for turn in played.turns for result in turn.results if result.name == call.name]
     if results and results[0].fault is FaultKind.POLICY:
         return seen(f"{what}: not tried, because it refuses the example {call.arguments_text}")
@@ -62,16 +52,29 @@ def _with_failure(context: CheckContext, call: ToolCall, failure: _Failure) -> E
 def _solved_on(context: CheckContext) -> Evidence:
     """What the task's solution does when each call of a tool raises."""
     task = context.bench.task
-    manager = context.bench.manager(lambda tool: FaultInjector(tool, 0, _RAISES), **_UNLIMITED)
+    played = _played(context, oracle(task), _RAISES)
+    return judged(
+        f"{type(task).__name__}.solve ends with an exception after a tool's error, which would end a warm start: "
+        f"{played}. Let it make the call again, or give an answer that says what is missing."
+        if isinstance(played, str)
+        else "",
+        "after a tool's error the task's solution goes on or ends by itself",
+    )
+
+
+def _played(context: CheckContext, policy: Policy, faults: InjectedFaults, only: str = "") -> Trajectory | str:
+    """An episode in which all tools fail, or one of them; or its exception, in words."""
+
+    def wrapped(tool: Tool) -> Tool:
+        return FaultInjector(tool, 0, faults) if only in ("", tool.spec.name) else tool
+
+    limits = {"retries": 0, "cache": "off", "breaker_failures": 1000, "deadline_s": context.options.hang_s}
     try:
-        context.play(oracle(task), context.some()[:1], manager=manager)
-    except Exception as error:  # noqa: BLE001 - the boundary to the task's solution
+        (played,) = context.play(policy, context.some()[:1], manager=context.bench.manager(wrapped, **limits))
+    except Exception as error:  # noqa: BLE001 - the boundary to the task's environment and solution
         context.renew()
-        return wrong(
-            f"{type(task).__name__}.solve ends with an exception after a tool's error, which would end a warm start: "
-            f"{describe_error(error)}. Let it make the call again, or give an answer that says what is missing."
-        )
-    return seen("after a tool's error the task's solution goes on or ends by itself")
+        return describe_error(error)
+    return played
 
 
 def _masked(context: CheckContext, played: Trajectory) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 from rlfactory_core.rewards import exact_match, last_answer
 from rlfactory_core.runner import Policy, constant
@@ -13,7 +12,7 @@ from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import Message, Sample
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import DoesNotApply, Evidence, seen, wrong
-from rlfactory_devkit.examples import example_calls
+from rlfactory_devkit.examples import example_calls, random_calls
 from rlfactory_devkit.rewards import known_answers, last_text, mean
 
 _WORDS = 4  # of the prompt, that make a random answer
@@ -54,8 +53,7 @@ def check(context: CheckContext) -> Iterator[Evidence]:
 
 
 def _policies(context: CheckContext) -> dict[str, Policy]:
-    answers = [answer for sample in context.some() for answer in known_answers(sample)[:1]]
-    frequent = Counter(answers).most_common(1)
+    answered = [sample for sample in context.some() if known_answers(sample)]
     policies = {
         "empty output": constant(""),
         "an empty answer": constant(answer_text("")),
@@ -63,11 +61,13 @@ def _policies(context: CheckContext) -> dict[str, Policy]:
         "a constant answer": constant(answer_text("42")),
         "random words of the prompt": _words,
     }
-    if frequent:
-        policies["the most frequent answer"] = constant(answer_text(frequent[0][0]))
-        policies["other samples' answers"] = _guesses([sample for sample in context.some() if known_answers(sample)])
+    guesses = constant("")
+    if answered:
+        (frequent, _) = Counter(known_answers(sample)[0] for sample in answered).most_common(1)[0]
+        policies["the most frequent answer"] = constant(answer_text(frequent))
+        policies["other samples' answers"] = guesses = _guesses(answered)
     if context.bench.tools:
-        policies["random calls"] = _calls(context)
+        policies["random calls"] = random_calls(example_calls(context.bench.tools, context.oracle()), 1, guesses)
     return policies
 
 
@@ -80,18 +80,5 @@ def _guesses(samples: Sequence[Sample]) -> Policy:
     def policy(sample: Sample, messages: object, tools: object, rng: random.Random) -> str:
         others = [other for other in samples if other.id != sample.id] or samples
         return answer_text(known_answers(rng.choice(others))[0])
-
-    return policy
-
-
-def _calls(context: CheckContext) -> Policy:
-    """One random call with the arguments of another sample's call, then a guess."""
-    answered = [sample for sample in context.some() if known_answers(sample)]
-    guess, calls = _guesses(answered), example_calls(context.bench.tools, context.oracle())
-
-    def policy(sample: Sample, messages: Sequence[Message], tools: Any, rng: random.Random) -> Message | str:
-        if any(message.role == "assistant" for message in messages):
-            return guess(sample, messages, tools, rng) if answered else ""
-        return Message("assistant", "", tool_calls=(rng.choice(calls),))
 
     return policy

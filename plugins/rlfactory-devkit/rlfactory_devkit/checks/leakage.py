@@ -6,7 +6,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 from rlfactory_core.protocols import EnvStart
 from rlfactory_core.rewards import normalize
@@ -25,15 +24,6 @@ _UNSPACED = re.compile(  # letters of scripts without spaces between words, or, 
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Read:
-    """A sample's accepted answers and the text of one place, as normalised words."""
-
-    sample: Sample
-    answers: tuple[str, ...]
-    text: str
-
-
 def check(context: CheckContext) -> Iterator[Evidence]:
     """Looks for accepted answers in the opening messages, the tools' schemas and descriptions, and the sample's id.
 
@@ -46,7 +36,9 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     starts = [
         context.bench.run(context.bench.opening(each), context.options.deadline_s, "starting") for each in samples
     ]
-    yield from _undescribed(starts)
+    for name, tool in {tool.name: tool for start in starts for tool in start.tools}.items():
+        if missing := undescribed(tool):
+            yield seen(f"the tools' schemas: the model is not told of {name} {', nor '.join(missing)}")
     if not any(map(_comparable_answers, samples)):
         raise DoesNotApply("no answer can be looked for: the samples have none in words or numbers")
     texts = [_places(sample, start) for sample, start in zip(samples, starts, strict=True)]
@@ -60,30 +52,26 @@ def leaks(place: str, texts: Sequence[tuple[Sample, str]]) -> Evidence:
     Args:
         texts: some of the samples, each with its text.
     """
-    read = [_Read(sample, answers, _normal(text)) for sample, text in texts if (answers := _comparable_answers(sample))]
-    own = [(each, between) for each in read if (between := _find(each.text, each.answers))]
+    read = [(sample, answers, _normal(text)) for sample, text in texts if (answers := _comparable_answers(sample))]
+    own = [(sample, between) for sample, answers, text in read if (between := _find(text, answers))]
     if not own:
         return seen(f"{place}: none of {len(read)} answers is there")
     text = f"{place}: the answer is there in {of(len(own), len(read), 'sample')}"
-    others = _share_of_others(read)
+    pairs = [
+        bool(_find(here, answers)) for _, known, here in read for _, answers, _ in read if not set(answers) & set(known)
+    ]
+    others = sum(pairs) / len(pairs) if pairs else 1.0
     if 2 * others >= len(own) / len(read):
         return seen(f"{text}, and so do {others:.0%} of the other samples' answers")
     for side, name in ((0, "behind"), (1, "before")):
         words, count = Counter(between[side] for _, between in own).most_common(1)[0]
         if count >= _SAME * len(own) and (count > _FEW or len(own) == len(read)):
-            first = own[0][0].sample
+            first = own[0][0]
             return wrong(
                 f"{text}, {count} times {name} the same words ({words!r}); other samples' answers are there in "
                 f"{others:.0%}. Sample '{first.id}', answer {known_answers(first)[0][:60]!r}: take it out."
             )
     return seen(f"{text}, but in different places, as in a text to be read")
-
-
-def _undescribed(starts: Sequence[EnvStart]) -> Iterator[Evidence]:
-    tools = {tool.name: tool for start in starts for tool in start.tools}
-    for name, tool in tools.items():
-        if missing := undescribed(tool):
-            yield seen(f"the tools' schemas: the model is not told of {name} {', nor '.join(missing)}")
 
 
 def _places(sample: Sample, start: EnvStart) -> dict[str, str]:
@@ -99,16 +87,6 @@ def _normal(text: str) -> str:
     """SQuAD's normalisation, except that punctuation separates words, and so does each letter of an unspaced script."""
     words = "".join(letter if letter.isalnum() or letter == "'" else " " for letter in text)
     return normalize(_UNSPACED.sub(r" \g<0> ", words))
-
-
-def _share_of_others(read: Sequence[_Read]) -> float:
-    pairs = [
-        bool(_find(each.text, other.answers))
-        for each in read
-        for other in read
-        if not set(other.answers) & set(each.answers)
-    ]
-    return sum(pairs) / len(pairs) if pairs else 1.0
 
 
 def _find(text: str, answers: Sequence[str]) -> tuple[str, str] | None:

@@ -1,7 +1,7 @@
 """Plays the same plugin in a process of its own, which gets only what a run's worker gets.
 
 Run as ``python -m rlfactory_devkit.checks.other_process``: it reads a pickled `Request` from its standard input,
-and writes its answer to the standard output.
+and writes its `OtherProcessResult` to the standard output.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hashlib import blake2b
 from rlfactory_core.config import RunConfig
 from rlfactory_core.plugins import Fingerprint, Registry
 from rlfactory_core.runner import TaskBench, oracle
-from rlfactory_core.types import Sample, Trajectory
+from rlfactory_core.types import Sample
 
 _SHOWN = 1500  # last characters of a failed process's standard error
 
@@ -37,7 +37,7 @@ class OtherProcessResult:
     """What the process found."""
 
     digests: dict[str, list[str]]  # of the samples, by split; empty if the task cannot be made in the process
-    played: tuple[Trajectory, ...] = ()  # the oracle's episodes on the request's samples
+    played: bytes = b""  # a pickle of the oracle's episodes on the request's samples; empty if there are none
     error: str = ""  # why the task could not be made or played, or why the samples do not pickle
 
 
@@ -49,14 +49,13 @@ def play_in_other_process(
         data, reason = pickle.dumps(tuple(samples)), ""
     except Exception as error:  # noqa: BLE001 - the boundary to what a task puts into its samples
         data, reason = b"", f"a sample does not pickle: {type(error).__name__}: {error}"
-    request = Request(config, tuple(fingerprints), data, deadline_s)
     paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
     hashing = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     try:
         done = subprocess.run(  # noqa: S603
             [sys.executable, "-m", __name__],
             env={**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": hashing},
-            input=pickle.dumps(request),
+            input=pickle.dumps(Request(config, tuple(fingerprints), data, deadline_s)),
             capture_output=True,
             timeout=deadline_s,
             check=False,
@@ -66,8 +65,8 @@ def play_in_other_process(
     if not done.stdout:
         wrote = done.stderr.decode(errors="replace")
         return OtherProcessResult({}, error=f"it does not finish:\n{wrote[-_SHOWN:].strip()}")
-    digests, played, error_there = pickle.loads(done.stdout)  # noqa: S301 - of our own process
-    return OtherProcessResult(digests, pickle.loads(played) if played else (), reason or error_there)  # noqa: S301
+    digests, played, problem = pickle.loads(done.stdout)  # noqa: S301 - of our own process
+    return OtherProcessResult(digests, played, reason or problem)
 
 
 def digest(sample: Sample) -> str:
@@ -77,30 +76,24 @@ def digest(sample: Sample) -> str:
     return blake2b(repr((sample.id, messages, answer)).encode(errors="replace"), digest_size=16).hexdigest()
 
 
-def main() -> None:
-    """What the process does."""
-    with os.fdopen(os.dup(1), "wb") as answer:
-        os.dup2(2, 1)  # what the task prints is not a part of the answer
-        answer.write(pickle.dumps(_played(pickle.load(sys.stdin.buffer))))  # noqa: S301 - of our parent process
-    sys.stderr.flush()
-    os._exit(0)  # do not wait for the task's threads; the check `close` reports those that do not end
-
-
 def _played(request: Request) -> tuple[dict[str, list[str]], bytes, str]:
-    """The fields of `OtherProcessResult`; the episodes as a pickle, which can be read where the plugin is loaded."""
+    """The fields of `OtherProcessResult`, which is a class of another module here."""
     Registry().load_for_worker(request.fingerprints)
     bench = TaskBench(request.config.plugin, [request.config.model_dump(mode="json")])
     digests = {split: [digest(sample) for sample in bench.rows(split)] for split in ("train", "eval")}
+    if not request.samples:
+        return digests, b"", ""
     try:
-        if not request.samples:
-            return digests, b"", ""
         samples = pickle.loads(request.samples)  # noqa: S301
         with bench:
-            played = bench.play(oracle(bench.task), samples, deadline_s=request.deadline_s)
-            return digests, pickle.dumps(tuple(played)), ""
+            return digests, pickle.dumps(bench.play(oracle(bench.task), samples, deadline_s=request.deadline_s)), ""
     except Exception as error:  # noqa: BLE001 - the boundary to the task's code
         return digests, b"", f"{type(error).__name__}: {error}"
 
 
 if __name__ == "__main__":
-    main()
+    with os.fdopen(os.dup(1), "wb") as result:
+        os.dup2(2, 1)  # what the task prints is not a part of the result
+        result.write(pickle.dumps(_played(pickle.load(sys.stdin.buffer))))  # noqa: S301 - of our parent process
+    sys.stderr.flush()
+    os._exit(0)  # do not wait for the task's threads; the check `close` reports those that do not end

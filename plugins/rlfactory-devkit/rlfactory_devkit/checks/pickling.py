@@ -5,9 +5,10 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 
+from rlfactory_core.types import Trajectory
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, seen, wrong
-from rlfactory_devkit.rewards import exact_rewards, masking_fault, opinions
+from rlfactory_devkit.rewards import exact_rewards, masking_fault
 
 
 def check(context: CheckContext) -> Iterator[Evidence]:
@@ -30,23 +31,19 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     if there.error:
         yield wrong(f"another process that loads the plugin cannot play the oracle: {there.error}")
         return
-    yield _compared(context)
-
-
-def _compared(context: CheckContext) -> Evidence:
     here = {each.sample.id: each for each in context.oracle()}
-    opinionated = opinions(context.bench)
-    for theirs in context.other_process.played:
+    played: list[Trajectory] = pickle.loads(there.played)  # noqa: S301 - of our own process
+    for theirs in played:
         ours = here[theirs.sample.id]
         if theirs.masked and not ours.masked:
-            return wrong(
+            yield wrong(
                 f"in another process the oracle's episode of '{theirs.sample.id}' is masked: {masking_fault(theirs)}"
             )
-        if exact_rewards(theirs, opinionated) != exact_rewards(ours, opinionated):
-            return wrong(
+            return
+        if exact_rewards(context.bench, theirs) != exact_rewards(context.bench, ours):
+            yield wrong(
                 f"in another process the oracle gets {theirs.reward:g} for sample '{theirs.sample.id}', and "
                 f"{ours.reward:g} here. What a task needs has to come from its configuration, not from this process."
             )
-    return seen(
-        f"another process plays {len(context.other_process.played)} of the oracle's episodes to the same reward"
-    )
+            return
+    yield seen(f"another process plays {len(played)} of the oracle's episodes to the same reward")

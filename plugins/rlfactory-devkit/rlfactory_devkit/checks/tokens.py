@@ -16,7 +16,7 @@ from rlfactory_core.runner import Policy, TaskBench, make_chat, oracle
 from rlfactory_core.types import Message, Sample, Trajectory
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import Evidence, describe_error, judged, seen
-from rlfactory_devkit.rewards import exact_rewards, masking_fault, opinions
+from rlfactory_devkit.rewards import exact_rewards, masking_fault
 from rlfactory_devkit.tokenizers import families, tiny_tokenizer
 
 _EPISODES = 2  # the oracle's longest ones
@@ -91,14 +91,13 @@ def _format(bench: TaskBench, name: str, tokenizer: Any) -> ChatFormat:
 def _problem(context: CheckContext, chat: ChatFormat, longest: Sequence[Trajectory]) -> str:
     written: dict[str, list[Message]] = defaultdict(list)
     played = context.play(_recording(oracle(context.bench.task), written), [each.sample for each in longest], chat=chat)
-    judges = opinions(context.bench)
     for before, each in zip(longest, played, strict=True):
         problem = _misread(each, written[each.sample.id]) or mask_problem(each)
         if problem:
             return f"sample '{each.sample.id}': {problem}"
         if each.masked and not before.masked:
             return f"sample '{each.sample.id}' is masked: {masking_fault(each)}"
-        if exact_rewards(each, judges) != exact_rewards(before, judges):
+        if exact_rewards(context.bench, each) != exact_rewards(context.bench, before):
             return f"sample '{each.sample.id}' gets {each.reward:g}, and {before.reward:g} with bytes"
     return ""
 

@@ -12,19 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.options import JSON, REST, SETTINGS, nested, run_options, task_options
+from rlfactory_core.cli.options import JSON, PLACES, REST, SETTINGS, nested, run_options, task_options
 from rlfactory_core.cli.output import echo
 from rlfactory_core.errors import RlfactoryError, UsageError
 
 if TYPE_CHECKING:
-    from rlfactory_devkit.play.conversation import Conversation
+    from rlfactory_devkit.conversation import Conversation
 
-PLACES = {
-    "data": ("data", "eval"),
-    "mcp": ("tools", "mcp"),
-    "agent": ("agent", "command"),
-    "agent_workers": ("agent", "workers"),
-}
 ORDERS = """\
   an empty line  the model says its next turn, and the calls in it are made
   go             so on until the end
@@ -73,42 +67,39 @@ def play(
     """
     from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_core.runner import ModelChoice
-    from rlfactory_devkit.play.conversation import PlayFiles, converse
+    from rlfactory_devkit.conversation import converse
 
     words = [*([run] if run and "=" in run else []), *rest]  # KEY=VALUE can come first, where there is no run
     run = None if run and "=" in run else run
     if run and model and not api:
         raise UsageError(f"Got the run {run} and --model {model}: expected one of the two.")
     chosen = ModelChoice(plugin, run or model, api, options.pop("file"), options.pop("judge"), options.pop("recipe"))
-    overrides: list[str | Mapping[str, Any]] = [nested(options, PLACES), *task_options(words)]
+    overrides: list[str | Mapping[str, Any]] = [
+        nested(options, PLACES | {"data": ("data", "eval")}),
+        *task_options(words),
+    ]
     with make_progress(sys.stderr) as progress:
-        talk = _by_json if as_json else _by_hand
-        converse(chosen, overrides, progress, PlayFiles(state, demonstrations), talk)
+        converse(chosen, overrides, progress, state, demonstrations, _by_json if as_json else _by_hand)
 
 
 async def _by_json(conversation: Conversation) -> None:
-    _write(conversation.view())
+    _write(conversation)
     async for line in _lines():
-        problem = ""
         try:
-            await conversation.do(_order(line))
+            try:
+                order = json.loads(line)
+            except ValueError as error:
+                raise UsageError(f"{line.strip()!r:.100} is not JSON: {error}.") from None
+            if not isinstance(order, dict):
+                raise UsageError(f'{line.strip()!r:.100}: expected an object such as {{"do": "step"}}.')
+            await conversation.do(order)
+            _write(conversation)
         except RlfactoryError as error:
-            problem = str(error)
-        _write({**conversation.view(), "problem": problem})
+            _write(conversation, str(error))
 
 
-def _order(line: str) -> Mapping[str, Any]:
-    try:
-        order = json.loads(line)
-    except ValueError as error:
-        raise UsageError(f"{line.strip()!r:.100} is not JSON: {error}.") from None
-    if not isinstance(order, dict):
-        raise UsageError(f'{line.strip()!r:.100}: expected an object such as {{"do": "step"}}.')
-    return order
-
-
-def _write(view: Mapping[str, Any]) -> None:
-    click.echo(json.dumps({"problem": "", **view}))  # ASCII, one line
+def _write(conversation: Conversation, problem: str = "") -> None:
+    click.echo(json.dumps({**conversation.view(), "problem": problem}))  # ASCII, one line
 
 
 async def _by_hand(conversation: Conversation) -> None:
@@ -120,7 +111,7 @@ async def _by_hand(conversation: Conversation) -> None:
             return
         try:
             order = _read(line, conversation)
-            before = len(conversation.play.turns())
+            before = len(conversation.turns())
             await conversation.do(order)
             if order["do"] == "save":
                 echo("saved")
@@ -142,18 +133,20 @@ def _read(line: str, conversation: Conversation) -> dict[str, Any]:
     """
     name, _, given = line.strip().partition(" ")
     given = given.strip()
-    if not name:
-        return {"do": "step"}
-    if name in _TEXTS:
-        return {"do": name, "text": given}
-    if name == "sample":
-        return {"do": name, **({"sample": given} if given else {})}
     if name == "edit":
         turn, _, text = given.partition(" ")
-        return {"do": name, "turn": _number(turn, int), "text": text or _edited(conversation, _number(turn, int))}
+        number = _number(turn, int)
+        return {"do": name, "turn": number, "text": text or _edited(conversation, number)}
     if name == "back":
         return {"do": name, "turn": _number(given, int)}
-    return {"do": name, **({"temperature": _number(given, float)} if given else {})}
+    order: dict[str, Any] = {"do": name or "step"}
+    if name in _TEXTS:
+        order["text"] = given
+    elif name == "sample" and given:
+        order["sample"] = given
+    elif given:
+        order["temperature"] = _number(given, float)
+    return order
 
 
 def _number(text: str, kind: type[int | float]) -> float:
@@ -164,9 +157,8 @@ def _number(text: str, kind: type[int | float]) -> float:
 
 
 def _edited(conversation: Conversation, turn: float) -> str:
-    turns = conversation.play.turns()
-    old = turns[int(turn) - 1].text if 1 <= turn <= len(turns) else ""
-    new = click.edit(old)
+    texts = {number: turn.text for number, turn in enumerate(conversation.turns(), 1)}
+    new = click.edit(texts.get(int(turn), ""))
     if new is None:
         raise UsageError("The turn is as it was.")
     return new.rstrip("\n")
@@ -174,31 +166,25 @@ def _edited(conversation: Conversation, turn: float) -> str:
 
 def _show(conversation: Conversation, since: int | None = None) -> None:
     """Write the turns after the first ``since`` ones; None: all, with the question."""
-    play = conversation.play
     if since is None:
-        name = "your question" if play.own else play.sample.id
-        for message in play.prompt:
+        name = "your question" if conversation.own else conversation.question.id
+        for message in conversation.prompt:
             if message.role == "user":
                 echo(f"[{name}] {message.content}")
-    for number, turn in list(enumerate(play.turns(), 1))[since or 0 :]:
+    for number, turn in list(enumerate(conversation.turns(), 1))[since or 0 :]:
         echo(f"{number}{' (yours)' if turn.edited else ''}  {turn.text}")
-        for result in turn.results:
+        for result in turn.step.results:
             fault = f", {result.fault.value} fault" if result.fault else ""
             echo(f"   {result.name}, {1000 * result.latency_s:.0f} ms{fault}:  {result.content}")
-        for message in () if turn.results else turn.observed:
+        for message in () if turn.step.results else turn.step.messages:
             echo(f"   {message.content}")
-    if play.ended is not None:
-        echo(_end(conversation.view()))
-
-
-def _end(view: Mapping[str, Any]) -> str:
-    parts = [f"the end: {view['stop'].replace('_', ' ')}"]
-    if view["reward"] is not None:
-        parts += [
-            f"reward {view['reward']:.3g}",
-            *(f"{name} {value:.3g}" for name, value in view["components"].items()),
-        ]
-    return "\n".join([", ".join(parts), *view["faults"]])
+    if conversation.ended is not None:
+        view = conversation.view()
+        parts = [f"the end: {view['stop'].replace('_', ' ')}"]
+        if view["reward"] is not None:
+            parts += [f"reward {view['reward']:.3g}"]
+            parts += [f"{name} {value:.3g}" for name, value in view["components"].items()]
+        echo("\n".join([", ".join(parts), *view["faults"]]))
 
 
 async def _lines() -> AsyncIterator[str]:
@@ -217,9 +203,7 @@ async def _lines() -> AsyncIterator[str]:
             loop.remove_reader(source)
         given = os.read(source, 2**16)
         *lines, rest = (rest + given).split(b"\n")
-        for line in lines:
+        for line in [*lines, rest] if rest and not given else lines:
             yield line.decode(errors="replace")
         if not given:
-            if rest:
-                yield rest.decode(errors="replace")
             return
