@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rlfactory_devkit.commands.new import write_project
+from rlfactory_devkit.commands.new import write_files
 from rlfactory_devkit.scaffold.names import names_of
 from rlfactory_devkit.scaffold.template import render, template
 
@@ -14,7 +14,7 @@ def make_plugin(parent: Path, name: str, kind: str) -> Path:
     parent.mkdir(parents=True, exist_ok=True)
     names, wanted = names_of(name), template(kind)
     folder = parent / name
-    write_project(folder, render(wanted, names))
+    write_files(folder, render(wanted, names))
     facts = folder / f"{names.package}-0.1.0.dist-info"
     facts.mkdir()
     (facts / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")

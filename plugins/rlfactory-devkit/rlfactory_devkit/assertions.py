@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from rlfactory_core.reporting import mask_problem
-from rlfactory_core.types import Message, StopReason, ToolCall, Trajectory
+from rlfactory_core.types import StopReason, Trajectory
 
 _WIDTH = 160  # characters of a message that are shown
 
@@ -32,8 +32,8 @@ def assert_called(trajectory: Trajectory, tool: str, /, *, times: int | None = N
         arguments: only calls that have all of these arguments count.
     """
     __tracebackhide__ = True
-    calls = [call for turn in trajectory.turns for call in turn.message.tool_calls]
-    found = sum(call.name == tool and _has(call, arguments) for call in calls)
+    calls = [call for turn in trajectory.turns for call in turn.message.tool_calls if call.name == tool]
+    found = sum(arguments.items() <= (call.arguments or {}).items() for call in calls)
     if found >= 1 if times is None else found == times:
         return
     wanted = _call_text(tool, arguments) if arguments else tool
@@ -81,15 +81,15 @@ def _fail(trajectory: Trajectory, what: str) -> NoReturn:
 
 
 def _lines(trajectory: Trajectory) -> Iterator[str]:
-    sample = trajectory.sample
     components = trajectory.score.components if trajectory.score else {}
     parts = ", ".join(f"{name} {value:g}" for name, value in components.items())
-    head = f"── {sample.id}  attempt {trajectory.attempt}  reward {trajectory.reward:g}"
+    head = f"── {trajectory.sample.id}  attempt {trajectory.attempt}  reward {trajectory.reward:g}"
     yield f"{head} ({parts})" if parts else head
-    for message in sample.messages:
+    for message in trajectory.sample.messages:
         yield f"| {message.role}: {_short(message.content)}"
     for turn in trajectory.turns:
-        yield f"> {_short(_said(turn.message))}"
+        calls = [call.error or _call_text(call.name, call.arguments or {}) for call in turn.message.tool_calls]
+        yield f"> {_short(' '.join(filter(None, (turn.message.content, *calls))) or '(nothing)')}"
         for result in turn.results:
             whose = f" ({result.fault.value} fault)" if result.fault else ""
             yield f"| {result.name}{whose}: {_short(result.content)}"
@@ -99,20 +99,8 @@ def _lines(trajectory: Trajectory) -> Iterator[str]:
     yield f"stop: {trajectory.stop.value}, {len(trajectory.turns)} turn(s), {trajectory.num_sampled} sampled tokens"
 
 
-def _said(message: Message) -> str:
-    calls = (
-        _call_text(call.name, call.arguments or {}) if not call.error else call.error for call in message.tool_calls
-    )
-    return " ".join(part for part in (message.content, *calls) if part) or "(nothing)"
-
-
 def _call_text(tool: str, arguments: Any) -> str:
     return f"{tool}({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
-
-
-def _has(call: ToolCall, arguments: dict[str, Any]) -> bool:
-    given = call.arguments or {}
-    return all(name in given and given[name] == value for name, value in arguments.items())
 
 
 def _times(number: int) -> str:

@@ -22,11 +22,11 @@ from rlfactory_core.chat.parsers import parse_hermes
 from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.plugins import Registry
-from rlfactory_core.protocols import EnvStart, EnvStep, Model, Request, Sampled, Sampler
+from rlfactory_core.protocols import EnvStart, EnvStep, Model, Request, Sampled
 from rlfactory_core.reporting import RunFolder, json_text
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner import ModelChoice, check, model_name
-from rlfactory_core.tasks import OpenTasks, StepwiseEpisode, TaskRuntime, open_tasks
+from rlfactory_core.tasks import StepwiseEpisode, TaskRuntime, open_tasks
 from rlfactory_core.tiny import calls_text
 from rlfactory_core.types import Message, Sample, Trajectory
 from rlfactory_core.utils.seeds import derive_seed
@@ -98,13 +98,7 @@ class Conversation:
         await self._begin(sample, turns, edited, own=kept["own"])
 
     async def do(self, order: Mapping[str, Any]) -> None:
-        """
-        Args:
-            order: its name under ``do``, and its arguments.
-
-        Raises:
-            UsageError: there is no such order, an argument is wrong, or it does not fit now.
-        """
+        """Follow an order: its name under ``do``, and its arguments. A `UsageError` says why it cannot be followed."""
         name = str(order.get("do", ""))
         if name not in ORDERS:
             raise UsageError(f"There is no order '{name}'. {nearest(name, ORDERS)}")
@@ -121,14 +115,7 @@ class Conversation:
         """Nothing changes."""
 
     async def step(self, temperature: float = 0.0) -> None:
-        """The model samples its next turn, and the environment answers.
-
-        Args:
-            temperature: 0 is greedy.
-
-        Raises:
-            UsageError: the conversation has ended.
-        """
+        """The model samples its next turn, at temperature 0 greedily, and the environment answers."""
         if self._steps is None or self.ended is not None:
             raise UsageError("The conversation has ended. Go back, change a turn, ask further, or take another sample.")
         self._draws += 1
@@ -153,19 +140,11 @@ class Conversation:
         await self.step(temperature)
 
     async def back(self, turn: int) -> None:
-        """Go back to before a turn, counted from 1.
-
-        Raises:
-            UsageError: there is no such turn.
-        """
+        """Go back to before a turn, counted from 1."""
         await self._replay(self._before(turn))
 
     async def edit(self, turn: int, text: str) -> None:
-        """Replace a turn, counted from 1, by a text of the user's, and drop those after it.
-
-        Raises:
-            UsageError: there is no such turn.
-        """
+        """Replace a turn, counted from 1, by a text of the user's, and drop those after it."""
         kept = self._before(turn)
         self._edited |= {len(kept)}
         await self._replay([*kept, self._written(text)])
@@ -179,11 +158,7 @@ class Conversation:
         await self._begin(replace(self.question, prompt=(*before, question), answer=None), own=True)
 
     async def say(self, text: str) -> None:
-        """Ask something more after the end; the whole conversation becomes the prompt.
-
-        Raises:
-            UsageError: it has not ended, or the task's environment or an agent makes prompts of its own.
-        """
+        """Ask something more after the end; the whole conversation becomes the prompt."""
         if self.ended is None:
             raise UsageError("The conversation has not ended: let the model finish, or begin with a question.")
         if self._start is None or self.prompt != self.question.messages:
@@ -339,9 +314,6 @@ def converse(
         finally:
             await conversation.close()
 
-    async def with_sampler(opened: OpenTasks, sampler: Sampler) -> None:
-        await talk(opened.only, opened.only.model(sampler))
-
     async def with_client(client: OpenAIClient) -> None:
         try:
             async with open_tasks(resolved.tasks, progress) as opened:
@@ -357,7 +329,10 @@ def converse(
     if prepared.traits.converse is None:
         raise UsageError(f"The engine '{prepared.config.engine}' has no model to talk to. Leave --engine out.")
     with tempfile.TemporaryDirectory(prefix="rlfactory-play-") as folder:
-        prepared.traits.converse(prepared.at(RunFolder(Path(folder)), progress), with_sampler)
+        prepared.traits.converse(
+            prepared.at(RunFolder(Path(folder)), progress),
+            lambda opened, sampler: talk(opened.only, opened.only.model(sampler)),
+        )
 
 
 def _turn(turn: PlayedTurn) -> dict[str, Any]:
@@ -368,8 +343,7 @@ def _turn(turn: PlayedTurn) -> dict[str, Any]:
         "content": message.content,
         "reasoning": message.reasoning,
         "calls": [
-            {"name": call.name, "arguments_text": call.arguments_text, "error": call.error}
-            for call in message.tool_calls
+            {name: getattr(call, name) for name in ("name", "arguments_text", "error")} for call in message.tool_calls
         ],
         "results": [asdict(result) for result in turn.step.results],
         "observed": [_plain(each) for each in turn.step.messages],

@@ -16,27 +16,26 @@ from rlfactory_core.cache import cache_root
 
 _OWN_THREADS = ("rlfactory-bench", "tool-", "asyncio_", "ThreadPoolExecutor", "MainThread")  # loops and pools
 _TRACKERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")  # started once, for the process's life
-_FD = "/proc/self/fd"
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceSnapshot:
-    """The resources at one moment; open files are known on Linux only."""
+    """The resources at one moment."""
 
     children: dict[int, str]  # process ids of descendants, with their command lines
     threads: dict[int, str]
     files: frozenset[str]  # open ones
-    channels: int  # open sockets and pipes
+    descriptors: int  # open files, sockets and pipes
 
     @classmethod
     def now(cls) -> ResourceSnapshot:
-        links = list(_links())
+        process = psutil.Process()
         threads = {thread.ident or 0: thread.name for thread in threading.enumerate()}
         return cls(
-            children={child.pid: _command(child) for child in psutil.Process().children(recursive=True)},
+            children={child.pid: _command(child) for child in process.children(recursive=True)},
             threads={number: name for number, name in threads.items() if not name.startswith(_OWN_THREADS)},
-            files=frozenset(link for link in links if link.startswith("/") and not link.startswith("/dev/")),
-            channels=sum(link.startswith(("socket:", "pipe:")) for link in links),
+            files=frozenset(file.path for file in process.open_files()),
+            descriptors=process.num_fds(),
         )
 
     def left_since(self, before: ResourceSnapshot) -> list[str]:
@@ -48,13 +47,6 @@ class ResourceSnapshot:
         ]
         threads = [f"thread {name}" for number, name in self.threads.items() if number not in before.threads]
         return [*processes, *threads, *(f"an open file {name}" for name in sorted(self.files - before.files))]
-
-
-def _links() -> Iterator[str]:
-    """The targets of the open file descriptors; psutil does not know the pipes."""
-    for name in os.listdir(_FD) if os.path.isdir(_FD) else ():
-        with contextlib.suppress(OSError):  # closed by now
-            yield os.readlink(f"{_FD}/{name}")
 
 
 def _command(process: psutil.Process) -> str:

@@ -39,10 +39,12 @@ class EnvWrapper:
     around: Around
 
     async def start(self) -> EnvStart:
-        return await self.around("start", ask_env(self.env, "start", EnvStart))
+        start: EnvStart = await self.around("start", ask_env(self.env, "start", EnvStart))
+        return start
 
     async def step(self, message: Message) -> EnvStep:
-        return await self.around("step", ask_env(self.env, "step", EnvStep, message))
+        step: EnvStep = await self.around("step", ask_env(self.env, "step", EnvStep, message))
+        return step
 
     async def close(self) -> None:
         await self.around("close", ask_env(self.env, "close", object))

@@ -37,11 +37,7 @@ CHECKS: Mapping[str, Callable[[CheckContext], Iterator[Evidence]]] = {
 
 
 def chosen(only: Sequence[str]) -> tuple[str, ...]:
-    """The names of the checks to run, in their order; all of them if ``only`` is empty.
-
-    Raises:
-        UsageError: there is no such check.
-    """
+    """The names of the checks to run, in their order; all of them if ``only`` is empty."""
     unknown = [name for name in only if name not in CHECKS]
     if unknown:
         raise UsageError(f"There is no check '{unknown[0]}'. {nearest(unknown[0], CHECKS)}")
@@ -49,11 +45,7 @@ def chosen(only: Sequence[str]) -> tuple[str, ...]:
 
 
 def run_checks(context: CheckContext, only: Sequence[str] = ()) -> Iterator[CheckResult]:
-    """Yields each result as soon as the check has ended.
-
-    Raises:
-        UsageError, BackendError: the task cannot be opened on this machine, so no check can run.
-    """
+    """Yields each result as soon as the check has ended; raises as `CheckContext.open`."""
     context.open()
     for name in chosen(only):
         yield run_check(name, context)

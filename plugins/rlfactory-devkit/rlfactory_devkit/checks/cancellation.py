@@ -73,7 +73,7 @@ def check(context: CheckContext) -> Iterator[Evidence]:
             problems += [f"once the task is closed, {what} is left of cancelled episodes" for what in left]
     for problem in dict.fromkeys(problems):
         yield wrong(f"{problem}. Release it in a finally block, and do not catch asyncio.CancelledError.")
-    grown = ResourceSnapshot.now().channels - max(before.channels, opened.channels)
+    grown = ResourceSnapshot.now().descriptors - max(before.descriptors, opened.descriptors)
     if grown >= cancelled:
         yield wrong(f"{grown} sockets or pipes are left open after {cancelled} cancelled episodes.")
     if not problems:

@@ -28,15 +28,7 @@ class CheckOptions:
 
 
 class CheckContext:
-    """``with CheckContext("my-task") as context: …``; the task is opened when a check first needs it.
-
-    Args:
-        plugin, overrides: as in `TaskBench`.
-        progress: shows the progress of opening the task.
-
-    Raises:
-        UsageError: no such plugin, or it cannot be configured like this.
-    """
+    """``with CheckContext("my-task") as context: …`` opens the task, as `TaskBench`, when a check first needs it."""
 
     def __init__(
         self,
@@ -72,9 +64,7 @@ class CheckContext:
     def open(self) -> None:
         """Open the task before any check, so that errors which the user can correct are shown at once.
 
-        Raises:
-            UsageError, BackendError: the task has no samples here, or cannot be opened. Other errors are reported by
-                the first check.
+        These are `UsageError` and `BackendError`. Others are reported by the first check.
         """
         if self._is_open or self._unopened:
             return
@@ -90,12 +80,7 @@ class CheckContext:
 
     @property
     def bench(self) -> TaskBench:
-        """The open bench.
-
-        Raises:
-            DoesNotApply: it could not be opened for an earlier check either.
-            Exception: what opening raises, the first time.
-        """
+        """The open bench. Raises what opening raises, the first time, and then `DoesNotApply`."""
         self.open()
         if self._unopened:
             error = self._unopened
@@ -122,12 +107,7 @@ class CheckContext:
         return played
 
     def oracle(self, split: str = "train") -> list[Trajectory]:
-        """The oracle's episodes on `some` of the samples, played once.
-
-        Raises:
-            DoesNotApply: it could not be played for an earlier check either.
-            Exception: what playing raises, the first time.
-        """
+        """The oracle's episodes on `some` of the samples, played once; raises as `bench` if it cannot be played."""
         if split not in self._oracle:
             task = self.bench.task
             self._oracle[split] = DoesNotApply("the oracle cannot be played, as an earlier check reports")

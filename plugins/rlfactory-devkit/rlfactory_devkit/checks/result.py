@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import traceback
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,7 @@ class DoesNotApply(Exception):  # noqa: N818 - nothing went wrong
 
 
 _OURS = tuple(str(Path(each.__file__ or "").parent) for each in (rlfactory_core, rlfactory_devkit))
+_LIBRARY = re.compile(r"/site-packages/|/python3\.[^/]*/")
 _FRAMES = 3  # of the author's own code that are shown
 
 
@@ -61,12 +63,7 @@ def describe_error(error: BaseException) -> str:
     frames = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith((*_OURS, "<")) and not _is_library(frame.filename)
+        if not frame.filename.startswith((*_OURS, "<")) and not _LIBRARY.search(frame.filename)
     ]
     lines = (f"\n{frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in frames[-_FRAMES:])
     return words + "".join(lines)
-
-
-def _is_library(filename: str) -> bool:
-    parts = Path(filename).parts
-    return "site-packages" in parts or any(part.startswith("python3.") for part in parts[:-1])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from rlfactory_core.tasks import is_demonstrated
 from rlfactory_core.types import Sample
 from rlfactory_devkit.checks.context import CheckContext
-from rlfactory_devkit.checks.result import Evidence, seen, wrong
+from rlfactory_devkit.checks.result import Evidence, judged, seen, wrong
 from rlfactory_devkit.rewards import of
 
 _DECIDES = 0.5  # if this share of the common questions also have a common answer, a question determines its answer
@@ -27,13 +27,13 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     train, held_out = context.rows("train"), context.rows("eval")
     for split, rows in (("train", train), ("eval", held_out)):
         twice = [name for name, count in Counter(sample.id for sample in rows).items() if count > 1]
-        if twice:
-            yield wrong(
-                f"{split}: {of(len(twice), len(rows), 'id')} occur more than once, such as '{twice[0]}'. Ids "
-                "have to be unique within a split, because seeds and sessions are derived from them."
-            )
-        else:
-            yield seen(f"{split}: {len(rows)} samples with unique ids")
+        yield judged(
+            f"{split}: {of(len(twice), len(rows), 'id')} occur more than once, such as '{twice[0]}'. Ids have to be "
+            "unique within a split, because seeds and sessions are derived from them."
+            if twice
+            else "",
+            f"{split}: {len(rows)} samples with unique ids",
+        )
     if not held_out:
         yield seen("eval: the split is empty, so a run evaluates only on what it trains on")
         return
@@ -48,20 +48,16 @@ def check(context: CheckContext) -> Iterator[Evidence]:
 
 def disjoint(train: Sequence[Sample], held_out: Sequence[Sample]) -> Iterator[Evidence]:
     """Whether samples of one split are also in the other, by the rule of `check`."""
-    whole = {_whole(sample) for sample in train}
-    answers: dict[str, set[str]] = defaultdict(set)
-    meant: dict[str, set[tuple[str, str, str]]] = defaultdict(set)
+    meant: dict[str, set[tuple[str, str]]] = defaultdict(set)  # answers and metadata by question
     for sample in train:
-        answers[_question(sample)].add(_answer(sample))
-        meant[_question(sample)].add(_whole(sample))
-    copied = [sample for sample in held_out if _whole(sample) in whole]
-    common = [sample for sample in held_out if _question(sample) in answers]
-    games = {question for question, wholes in meant.items() if len(wholes) > 1}
+        meant[_question(sample)].add(_meaning(sample))
+    common = [sample for sample in held_out if _question(sample) in meant]
+    copied = [sample for sample in common if _meaning(sample) in meant[_question(sample)]]
     known = [
         sample
         for sample in common
-        if _answer(sample) in answers[_question(sample)]
-        and (sample.answer is not None or _question(sample) not in games)
+        if any(answer == _answer(sample) for answer, _ in meant[_question(sample)])
+        and (sample.answer is not None or len(meant[_question(sample)]) == 1)
     ]
     decided = bool(common) and len(known) >= _DECIDES * len(common)
     leaked = copied or (known if decided else [])
@@ -93,9 +89,6 @@ def _answer(sample: Sample) -> str:
     return repr(sorted(map(repr, answer)) if isinstance(answer, (set, frozenset)) else answer)
 
 
-def _whole(sample: Sample) -> tuple[str, str, str]:
-    return (
-        _question(sample),
-        _answer(sample),
-        repr(sorted((repr(key), repr(value)) for key, value in sample.metadata.items())),
-    )
+def _meaning(sample: Sample) -> tuple[str, str]:
+    """What a question may depend on: the answer and the metadata."""
+    return _answer(sample), repr(sorted((repr(key), repr(value)) for key, value in sample.metadata.items()))

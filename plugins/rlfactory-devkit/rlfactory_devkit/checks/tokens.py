@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import islice
 from typing import Any
 
 from rlfactory_core import Lazy
 from rlfactory_core.chat import TemplateFormat, ToyChatFormat, choose_format
 from rlfactory_core.errors import ChatFormatError, MissingExtraError
-from rlfactory_core.plugins import Registration, optional_attributes
+from rlfactory_core.plugins import optional_attributes
 from rlfactory_core.protocols import ChatFormat, ChatFormatFactoryTraits
 from rlfactory_core.reporting import mask_problem
-from rlfactory_core.runner import Policy, TaskBench, make_chat, oracle
+from rlfactory_core.runner import make_chat, oracle
 from rlfactory_core.types import Message, Sample, Trajectory
 from rlfactory_devkit.checks.context import CheckContext
-from rlfactory_devkit.checks.result import Evidence, describe_error, judged, seen
+from rlfactory_devkit.checks.result import DoesNotApply, Evidence, describe_error, judged, seen
 from rlfactory_devkit.rewards import exact_rewards, masking_fault
 from rlfactory_devkit.tokenizers import families, tiny_tokenizer
 
@@ -29,16 +31,18 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     the loss mask has to select exactly the sampled tokens, and the reward has to equal the one with bytes.
     """
     longest = sorted(context.oracle(), key=lambda each: -len(each.turns))
-    for name, tokenizer in _tokenizers(context):
-        if isinstance(tokenizer, str):
-            yield seen(f"{name}: not tried, {tokenizer}")
-            continue
-        playable: Sequence[Trajectory] = ()
+    for name, make in _formats(context):
+        played = longest[:_EPISODES]
         try:
-            chat = _format(context.bench, name, tokenizer)
+            chat = make()
             chat.prove()
-            playable = _playable(chat, longest)
-            problem = _problem(context, chat, playable)
+            if isinstance(chat, TemplateFormat) and chat.abilities.calls == 1:  # a family that allows one call a turn
+                single = (each for each in longest if all(len(turn.message.tool_calls) <= 1 for turn in each.turns))
+                played = list(islice(single, _EPISODES))
+            problem = _problem(context, chat, played)
+        except (MissingExtraError, DoesNotApply) as reason:
+            yield seen(f"{name}: not tried, {reason}")
+            continue
         except ChatFormatError as error:
             problem = str(error)
         except Exception as error:  # noqa: BLE001 - the boundary to a plugin's chat format and to the task
@@ -46,77 +50,58 @@ def check(context: CheckContext) -> Iterator[Evidence]:
             context.renew()
         yield judged(
             problem and f"{name}: {problem}",
-            f"{name}: {len(playable)} of the oracle's episodes are parsed as written and get the same reward",
+            f"{name}: {len(played)} of the oracle's episodes are parsed as written and get the same reward",
         )
 
 
-def _tokenizers(context: CheckContext) -> Iterator[tuple[str, Any]]:
-    """A tokenizer for each format; a string says why there is none, None means bytes."""
-    yield "bytes", None
-    for item in context.bench.registry.registered("chat_format"):
-        yield item.name, _tokenizer(item)
-    for model in context.options.models:
-        yield model, _model_tokenizer(model)
+def _formats(context: CheckContext) -> Iterator[tuple[str, Callable[[], ChatFormat]]]:
+    """Bytes, and each registered format and each of the user's models with its tokenizer."""
+    registry, chat = context.bench.registry, context.bench.config.chat
+    factories = {item.name: item.factory for item in registry.registered("chat_format")}
 
+    def registered(name: str) -> ChatFormat:
+        factory: Any = factories[name]
+        factory = factory.load() if isinstance(factory, Lazy) else factory
+        example = optional_attributes(factory, ChatFormatFactoryTraits, f"The chat format '{name}'").example
+        if example is None and name not in families():
+            raise DoesNotApply("its factory has no example() of a tokenizer")
+        return choose_format(
+            factories, example() if example else tiny_tokenizer(name), name=name, thinking=chat.thinking
+        )
 
-def _tokenizer(item: Registration) -> Any:
-    factory = item.factory.load() if isinstance(item.factory, Lazy) else item.factory
-    example = optional_attributes(factory, ChatFormatFactoryTraits, f"The chat format '{item.name}'").example
-    try:
-        if example is not None:
-            return example()
-        return tiny_tokenizer(item.name) if item.name in families() else "its factory has no example() of a tokenizer"
-    except MissingExtraError as error:
-        return str(error)
+    def of_model(model: str) -> ChatFormat:
+        try:
+            from transformers import AutoTokenizer
+        except ImportError:
+            raise DoesNotApply("transformers is not installed: python -m pip install 'rlfactory-core[local]'") from None
+        return make_chat(chat, registry)(AutoTokenizer.from_pretrained(model))
 
-
-def _model_tokenizer(model: str) -> Any:
-    try:
-        from transformers import AutoTokenizer
-    except ImportError:
-        return "transformers is not installed: python -m pip install 'rlfactory-core[local]'"
-    return AutoTokenizer.from_pretrained(model)
-
-
-def _format(bench: TaskBench, name: str, tokenizer: Any) -> ChatFormat:
-    if tokenizer is None:
-        return ToyChatFormat()
-    chat = bench.config.chat
-    formats = {item.name: item.factory for item in bench.registry.registered("chat_format")}
-    if name in formats:
-        return choose_format(formats, tokenizer, name=name, thinking=chat.thinking)
-    return make_chat(chat, bench.registry)(tokenizer)
+    yield "bytes", ToyChatFormat
+    yield from ((name, partial(registered, name)) for name in factories)
+    yield from ((model, partial(of_model, model)) for model in context.options.models)
 
 
 def _problem(context: CheckContext, chat: ChatFormat, longest: Sequence[Trajectory]) -> str:
     written: dict[str, list[Message]] = defaultdict(list)
-    played = context.play(_recording(oracle(context.bench.task), written), [each.sample for each in longest], chat=chat)
+    bench = context.bench
+    solve = oracle(bench.task)
+
+    def recording(sample: Sample, *conversation: Any) -> Message:
+        message = solve(sample, *conversation)
+        assert isinstance(message, Message)
+        written[sample.id].append(message)
+        return message
+
+    played = context.play(recording, [each.sample for each in longest], chat=chat)
     for before, each in zip(longest, played, strict=True):
         problem = _misread(each, written[each.sample.id]) or mask_problem(each)
         if problem:
             return f"sample '{each.sample.id}': {problem}"
         if each.masked and not before.masked:
             return f"sample '{each.sample.id}' is masked: {masking_fault(each)}"
-        if exact_rewards(context.bench, each) != exact_rewards(context.bench, before):
+        if exact_rewards(bench, each) != exact_rewards(bench, before):
             return f"sample '{each.sample.id}' gets {each.reward:g}, and {before.reward:g} with bytes"
     return ""
-
-
-def _recording(policy: Policy, written: dict[str, list[Message]]) -> Policy:
-    def recording(sample: Sample, *conversation: Any) -> Message:
-        message = policy(sample, *conversation)
-        assert isinstance(message, Message)
-        written[sample.id].append(message)
-        return message
-
-    return recording
-
-
-def _playable(chat: ChatFormat, played: Sequence[Trajectory]) -> Sequence[Trajectory]:
-    """The first few episodes; for a family that allows one call a turn, only those that keep to it."""
-    if isinstance(chat, TemplateFormat) and chat.abilities.calls == 1:
-        played = [each for each in played if all(len(turn.message.tool_calls) <= 1 for turn in each.turns)]
-    return played[:_EPISODES]
 
 
 def _misread(played: Trajectory, written: Sequence[Message]) -> str:

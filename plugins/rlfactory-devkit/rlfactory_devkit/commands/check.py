@@ -71,18 +71,27 @@ def check(
     """
     from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_core.settings import load_yaml
+    from rlfactory_core.tasks import NAME
     from rlfactory_devkit.checks import chosen, run_checks
     from rlfactory_devkit.checks.context import CheckContext, CheckOptions
 
     names, started = chosen(only), time.perf_counter()
+    words = (plugin, *rest) if plugin else ()
+    keys = tuple(takewhile(_KEY.match, words))  # a KEY=VALUE may come before the name
+    others = words[len(keys) :]
+    if others and not others[0].startswith("-"):
+        task, words = others[0], (*keys, *others[1:])
+    elif file or options["data"] or options["eval_data"] or options["mcp"]:
+        task = NAME
+    else:
+        raise UsageError("Name the task: a plugin, a FILE.py, or data and tools of your own (--data, --mcp).")
     overrides: list[str | Mapping[str, Any]] = [load_yaml(file)] if file else []
-    plugin, rest = _task_and_rest(plugin, rest, bool(file or options["data"] or options["eval_data"] or options["mcp"]))
-    overrides += [nested(options, PLACES), *task_options(rest)]
+    overrides += [nested(options, PLACES), *task_options(words)]
     results = []
     with (
         make_progress(sys.stderr if as_json else sys.stdout) as progress,
         redirect_stdout(sys.stderr if as_json else sys.stdout),  # keeps prints of a task out of the JSON
-        CheckContext(plugin, overrides, CheckOptions(models), progress=progress) as context,
+        CheckContext(task, overrides, CheckOptions(models), progress=progress) as context,
     ):
         context.open()
         progress.stage("check", len(names), "check")
@@ -91,26 +100,13 @@ def check(
             progress.advance()
             for line in _lines(result):
                 progress.say(line)
-    seconds = time.perf_counter() - started
+    seconds, passed = time.perf_counter() - started, not any(result.passed is False for result in results)
     if as_json:
-        echo_json(_record(plugin, results, seconds))
+        checks = [asdict(result) for result in results]
+        echo_json({"plugin": task, "passed": passed, "seconds": seconds, "checks": checks})
     else:
-        echo(f"\n{_verdict(plugin, results)} {seconds:.0f} s")
-    ctx.exit(1 if any(result.passed is False for result in results) else 0)
-
-
-def _task_and_rest(plugin: str | None, rest: tuple[str, ...], own: bool) -> tuple[str, tuple[str, ...]]:
-    """The task's name and the other words: a KEY=VALUE may come before the name, and data of one's own needs none."""
-    from rlfactory_core.tasks import NAME
-
-    words = () if plugin is None else (plugin, *rest)
-    keys = tuple(takewhile(_KEY.match, words))
-    others = words[len(keys) :]
-    if others and not others[0].startswith("-"):
-        return others[0], (*keys, *others[1:])
-    if not own:
-        raise UsageError("Name the task: a plugin, a FILE.py, or data and tools of your own (--data, --mcp).")
-    return NAME, words
+        echo(f"\n{task}: {_verdict(results)} {seconds:.0f} s")
+    ctx.exit(0 if passed else 1)
 
 
 def _lines(result: CheckResult) -> list[str]:
@@ -122,19 +118,13 @@ def _lines(result: CheckResult) -> list[str]:
     return lines
 
 
-def _verdict(plugin: str, results: Sequence[CheckResult]) -> str:
+def _verdict(results: Sequence[CheckResult]) -> str:
     from rlfactory_devkit.rewards import of
 
     failed = [result.name for result in results if result.passed is False]
     if failed:
-        return f"{plugin}: {of(len(failed), len(results), 'check')} failed: {', '.join(failed)}."
+        return f"{of(len(failed), len(results), 'check')} failed: {', '.join(failed)}."
     skipped = [result.name for result in results if result.passed is None]
     passed = len(results) - len(skipped)
     rest = f" ({', '.join(skipped)} did not apply)" if skipped else ""
-    return f"{plugin}: {passed} check{'' if passed == 1 else 's'} passed{rest}."
-
-
-def _record(plugin: str, results: Sequence[CheckResult], seconds: float) -> dict[str, object]:
-    checks = [asdict(result) for result in results]
-    passed = not any(result.passed is False for result in results)
-    return {"plugin": plugin, "passed": passed, "seconds": seconds, "checks": checks}
+    return f"{passed} check{'' if passed == 1 else 's'} passed{rest}."

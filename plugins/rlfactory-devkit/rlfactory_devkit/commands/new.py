@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import click
 from rlfactory_core.cli.output import echo
 from rlfactory_core.errors import UsageError
 from rlfactory_devkit.scaffold.names import names_of
-from rlfactory_devkit.scaffold.template import DEFAULT, TEMPLATES, Template, render, render_file, template
+from rlfactory_devkit.scaffold.template import DEFAULT, TEMPLATES, render, render_file, template
 
 LISTED = "".join(f"\n  {item.name:<12}{item.summary}" for item in TEMPLATES.values())
 
@@ -38,10 +38,17 @@ def new(ctx: click.Context, path: str | None, chosen: str | None) -> None:
     wanted = template(chosen)
     if not place.parent.is_dir():
         raise UsageError(f"There is no folder {place.parent}. Make it first, or leave it out of the name.")
-    if place.suffix == ".py":
-        _make_file(place, wanted)
+    one_file = place.suffix == ".py"
+    names = names_of(place.stem.replace("_", "-") if one_file else place.name)
+    files = {"": render_file(wanted, names)} if one_file else render(wanted, names)
+    write_files(place, files)
+    where = place if place.is_absolute() else f"./{place}"
+    if one_file:
+        echo(f"{place} is {wanted.summary}.\n\nNext:\n  rlfactory plugins info {where}")
+        echo(f"  rlfactory plugins check {where}\n  rlfactory run --plugin {where} --steps 3")
     else:
-        _make_project(place, wanted)
+        echo(f"{place} has {len(files)} files: {wanted.summary}.\n\nNext:\n  python -m pip install -e '{where}[test]'")
+        echo(f"  python -m pytest {place}\n  rlfactory run --plugin {names.name} --steps 3")
 
 
 def _ask() -> str:
@@ -49,61 +56,21 @@ def _ask() -> str:
     return str(click.prompt("Template", default=DEFAULT, type=click.Choice(list(TEMPLATES)), show_choices=False))
 
 
-def _make_project(place: Path, wanted: Template) -> None:
-    names = names_of(place.name)
-    files = render(wanted, names)
-    write_project(place, files)
-    echo(f"{place} has {len(files)} files: {wanted.summary}.\n\nNext:")
-    echo(f"  python -m pip install -e '{place if place.is_absolute() else f'./{place}'}[test]'")
-    echo(f"  python -m pytest {place}")
-    echo(f"  rlfactory run --plugin {names.name} --steps 3")
+def write_files(place: Path, files: Mapping[str, str]) -> None:
+    """Make all files, or none.
 
-
-def _make_file(place: Path, wanted: Template) -> None:
-    names = names_of(place.stem.replace("_", "-"))
-    write_file(place, render_file(wanted, names))
-    spec = place if place.is_absolute() else f"./{place}"
-    echo(f"{place} is {wanted.summary}.\n\nNext:")
-    echo(f"  rlfactory plugins info {spec}")
-    echo(f"  rlfactory plugins check {spec}")
-    echo(f"  rlfactory run --plugin {spec} --steps 3")
-
-
-def write_project(folder: Path, files: Mapping[str, str]) -> None:
-    """Make the folder with all files, or nothing.
-
-    Raises:
-        UsageError: the folder exists, and is not changed, or it cannot be written.
-    """
-    _refuse_existing(folder)
+    Args:
+        files: texts by path in the folder ``place``; an empty path is the file ``place`` itself."""
+    if os.path.lexists(place):
+        raise UsageError(f"{place} is there already, and stays as it is. Choose another name, or move it away.")
     try:
-        folder.mkdir()
-        try:
+        with tempfile.TemporaryDirectory(dir=place.parent, prefix=".rlfactory-new-") as folder:
+            made = Path(folder) / place.name
             for path, text in files.items():
-                place = folder / path
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text(text, encoding="utf-8")
-        except BaseException:
-            shutil.rmtree(folder, ignore_errors=True)
-            raise
+                (made / path).parent.mkdir(parents=True, exist_ok=True)
+                (made / path).write_text(text, encoding="utf-8")
+            made.rename(place)
     except OSError as error:
-        raise _unwritable(folder, error) from error
-
-
-def write_file(path: Path, text: str) -> None:
-    """Make the one file; raises as `write_project`."""
-    _refuse_existing(path)
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-def _refuse_existing(path: Path) -> None:
-    if os.path.lexists(path):
-        raise UsageError(f"{path} is there already, and stays as it is. Choose another name, or move it away.")
-
-
-def _unwritable(path: Path, error: OSError) -> UsageError:
-    return UsageError(f"cannot make {path}: {error.strerror or error}. Choose a folder that can be written to.")
+        raise UsageError(
+            f"cannot make {place}: {error.strerror or error}. Choose a folder that can be written to."
+        ) from error

@@ -126,11 +126,7 @@ async def _by_hand(conversation: Conversation) -> None:
 
 
 def _read(line: str, conversation: Conversation) -> dict[str, Any]:
-    """An order as it is written by hand.
-
-    Raises:
-        UsageError: it has no such argument.
-    """
+    """An order as it is written by hand."""
     name, _, given = line.strip().partition(" ")
     given = given.strip()
     if name == "edit":

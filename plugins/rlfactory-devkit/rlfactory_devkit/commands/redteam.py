@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from rlfactory_core.cli.output import echo_json
 from rlfactory_core.utils.display import printable
 
 if TYPE_CHECKING:
-    from rlfactory_devkit.redteam.result import Attempt, RedTeamResult, Tally
+    from rlfactory_devkit.redteam.result import Attempt, RedTeamResult
 
 RATE = click.FloatRange(0.0, 1.0)
 TITLES = {"wrong": "wrong answers", "right": "right answers", "either": "for the task to say"}
@@ -86,24 +86,10 @@ def _lines(result: RedTeamResult, worst: int) -> Iterator[str]:
             at_fault = {"wrong": tally.accepted, "right": tally.tried - tally.accepted}.get(kind)
             yield click.style(line, fg="red") if at_fault else line
         yield ""
-    yield _rates("", result.of_kind("wrong"), result.of_kind("right"))
-    yield from _beside(result)
-    for number, attempt in enumerate(result.worst(worst), 1):
-        yield from ("", *_example(number, attempt))
-
-
-def _rates(prefix: str, wrong: Tally, right: Tally) -> str:
-    return (
-        f"{prefix}false accepts {wrong.accept_rate:.1%} ({wrong.accepted:,} of {wrong.tried:,} wrong answers), "
-        f"false rejects {right.reject_rate:.1%} ({right.tried - right.accepted:,} of {right.tried:,} right answers)"
-    )
-
-
-def _beside(result: RedTeamResult) -> Iterator[str]:
-    """Facts that are needed to interpret the rates."""
-    success = [result.of_kind(kind, by_success=True) for kind in ("wrong", "right")]
-    if success != [result.of_kind(kind) for kind in ("wrong", "right")]:
-        yield _rates(f"by {result.success} alone: ", success[0], success[1])
+    rates, by_success = _rates(result), _rates(result, by_success=True)
+    yield rates
+    if by_success != rates:
+        yield f"by {result.success} alone: {by_success}"
     if result.masked:
         yield f"{result.masked:,} answers could not be scored (faults), and count as neither."
     if result.left_out:
@@ -114,13 +100,25 @@ def _beside(result: RedTeamResult) -> Iterator[str]:
         "halfway from what silence gets to what solve() gets.",
         dim=True,
     )
+    for number, attempt in enumerate(result.worst(worst), 1):
+        yield from ("", *_example(number, attempt))
+
+
+def _rates(result: RedTeamResult, *, by_success: bool = False) -> str:
+    wrong, right = (result.of_kind(kind, by_success=by_success) for kind in ("wrong", "right"))
+    return (
+        f"false accepts {wrong.accept_rate:.1%} ({wrong.accepted:,} of {wrong.tried:,} wrong answers), "
+        f"false rejects {right.reject_rate:.1%} ({right.tried - right.accepted:,} of {right.tried:,} right answers)"
+    )
 
 
 def _example(number: int, attempt: Attempt) -> Iterator[str]:
+    from rlfactory_devkit.redteam.running import shortened
+
     mutation, wrong = attempt.mutation, attempt.mutation.kind == "wrong"
-    title = "false accept" if wrong else "false reject"
-    variant = f", {printable(_short(attempt.variant))}" if attempt.variant else ""
-    yield click.style(f"{number}. {title}: {mutation.name}{variant}", bold=True)
+    variant = f", {printable(shortened(attempt.variant, 60))}" if attempt.variant else ""
+    title = f"{number}. false {'accept' if wrong else 'reject'}: {mutation.name}{variant}"
+    yield click.style(title, bold=True)
     yield f"   sample   {printable(attempt.sample)}"
     yield f"   said     {printable(attempt.said)}"
     whose = "mostly from" if wrong else "lost most on"
@@ -128,37 +126,23 @@ def _example(number: int, attempt: Attempt) -> Iterator[str]:
     yield f"   remedy   {mutation.advice}"
 
 
-def _short(text: str) -> str:
-    from rlfactory_devkit.redteam.running import shortened
-
-    return shortened(text, 60)
-
-
 def _record(result: RedTeamResult, worst: int, *, passed: bool) -> dict[str, Any]:
-    wrong, right = result.of_kind("wrong"), result.of_kind("right")
-    return {
-        "plugin": result.plugin,
-        "passed": passed,
-        "seconds": result.seconds,
-        "samples": result.samples,
-        "left_out": result.left_out,
-        "masked": result.masked,
-        "false_accept_rate": wrong.accept_rate,
-        "false_reject_rate": right.reject_rate,
+    found: dict[str, Any] = {"plugin": result.plugin, "passed": passed, "seconds": result.seconds}
+    found |= {"samples": result.samples, "left_out": result.left_out, "masked": result.masked}
+    for suffix, by_success in (("", False), ("_by_success", True)):
+        found[f"false_accept_rate{suffix}"] = result.of_kind("wrong", by_success=by_success).accept_rate
+        found[f"false_reject_rate{suffix}"] = result.of_kind("right", by_success=by_success).reject_rate
+    return found | {
         "success": result.success,
-        "false_accept_rate_by_success": result.of_kind("wrong", by_success=True).accept_rate,
-        "false_reject_rate_by_success": result.of_kind("right", by_success=True).reject_rate,
         "mutations": {each.name: {"kind": each.kind, **asdict(result.tally(each))} for each in result.mutations},
-        "worst": [_attempt_record(each) for each in result.worst(worst)],
-    }
-
-
-def _attempt_record(attempt: Attempt) -> dict[str, Any]:
-    fields = ("variant", "sample", "said", "reward", "threshold", "accepted", "succeeded", "by")
-    return {
-        "mutation": attempt.mutation.name,
-        "kind": attempt.mutation.kind,
-        **{field: getattr(attempt, field) for field in fields},
-        "components": dict(attempt.components),
-        "advice": attempt.mutation.advice,
+        "worst": [
+            {
+                **{each.name: getattr(attempt, each.name) for each in fields(attempt)},
+                "mutation": attempt.mutation.name,
+                "kind": attempt.mutation.kind,
+                "components": dict(attempt.components),
+                "advice": attempt.mutation.advice,
+            }
+            for attempt in result.worst(worst)
+        ],
     }

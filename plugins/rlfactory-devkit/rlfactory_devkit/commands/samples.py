@@ -72,40 +72,31 @@ def prompt(which: str, split: str, as_json: bool, rest: tuple[str, ...], **optio
 
     It takes the words of `rlfactory run`.
     """
-    with _bench(options, rest) as bench:
-        record = _prompt(bench, _sample(bench, which, split))
-    if as_json:
-        echo_json(record)
-        return
-    echo(record["text"])
-    echo(f"{record['tokens']} tokens, {record['format']} format, sample '{record['sample']}'", err=True)
-    for part in record["left_out"]:
-        echo(f"warning: the model's chat template leaves out {part}", err=True)
-    if record["tokens"] >= record["limit"]:
-        echo(f"warning: rollout.max_tokens={record['limit']} leaves no room for a turn", err=True)
-
-
-def _prompt(bench: TaskBench, sample: Sample) -> dict[str, Any]:
-    if bench.runtime.agents is not None:
-        raise UsageError("An agent of your own writes its prompts itself: see them with `rlfactory agents try`.")
     from rlfactory_core.chat import unwritten
     from rlfactory_core.runner import make_chat
 
-    with needs_local():
-        from rlfactory_core.engines import tokenizer_of
-    tokenizer = tokenizer_of(bench.config, bench.setup, bench.registry.fingerprints())
-    chat = make_chat(bench.config.chat, bench.registry)(tokenizer)
-    start = bench.run(bench.opening(sample), DEADLINE_S, "the start of the episode")
-    ids = chat.initial_ids(start.messages, start.tools)
-    return {
-        "sample": sample.id,
-        "format": chat.name,
-        "tokens": len(ids),
-        "limit": bench.config.rollout.max_tokens,
-        "tools": [tool.name for tool in start.tools],
-        "left_out": [part.text for part in unwritten(chat, start.messages, start.tools)],
-        "text": chat.decode(ids),
-    }
+    with _bench(options, rest) as bench:
+        if bench.runtime.agents is not None:
+            raise UsageError("An agent of your own writes its prompts itself: see them with `rlfactory agents try`.")
+        with needs_local():
+            from rlfactory_core.engines import tokenizer_of
+        sample = _sample(bench, which, split)
+        tokenizer = tokenizer_of(bench.config, bench.setup, bench.registry.fingerprints())
+        chat = make_chat(bench.config.chat, bench.registry)(tokenizer)
+        start = bench.run(bench.opening(sample), DEADLINE_S, "the start of the episode")
+    ids, limit = chat.initial_ids(start.messages, start.tools), bench.config.rollout.max_tokens
+    left_out = [part.text for part in unwritten(chat, start.messages, start.tools)]
+    if as_json:
+        tools = [tool.name for tool in start.tools]
+        counts = {"tokens": len(ids), "limit": limit, "tools": tools, "left_out": left_out}
+        echo_json({"sample": sample.id, "format": chat.name, **counts, "text": chat.decode(ids)})
+        return
+    echo(chat.decode(ids))
+    echo(f"{len(ids)} tokens, {chat.name} format, sample '{sample.id}'", err=True)
+    for part in left_out:
+        echo(f"warning: the model's chat template leaves out {part}", err=True)
+    if len(ids) >= limit:
+        echo(f"warning: rollout.max_tokens={limit} leaves no room for a turn", err=True)
 
 
 @samples.command(context_settings=SETTINGS)
@@ -139,13 +130,13 @@ def score(
 
 def _scored(bench: TaskBench, played: Trajectory) -> dict[str, Any]:
     from rlfactory_core.tiny import calls_text
+    from rlfactory_devkit.rewards import components
 
-    score, said = played.score, [turn.message for turn in played.turns]
+    messages, parts = [turn.message for turn in played.turns], dict(components(played))
     weights = {name: weight for name, (_, weight) in bench.runtime.scorers.items()}
-    parts = dict(score.components) if score else {}
     return {
         "sample": played.sample.id,
-        "said": ["\n".join(filter(None, (each.content, calls_text(each)))) for each in said],
+        "said": ["\n".join(filter(None, (each.content, calls_text(each)))) for each in messages],
         "stop": played.stop.value,
         "reward": played.reward,
         "environment": sum(turn.reward for turn in played.turns),
@@ -155,7 +146,7 @@ def _scored(bench: TaskBench, played: Trajectory) -> dict[str, Any]:
         "parts": parts,  # of rewards that have some, as NAME.PART
         "verdicts": {
             name: {"passed": each.passed, "reasons": list(each.reasons)}
-            for name, each in (score.verdicts if score else {}).items()
+            for name, each in (played.score.verdicts if played.score else {}).items()
         },
         "faults": [f"{fault.kind.value} fault of {fault.source}: {fault.message}" for fault in played.faults],
     }

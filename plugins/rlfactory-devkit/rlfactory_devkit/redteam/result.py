@@ -22,17 +22,12 @@ class Attempt:
     accepted: bool | None  # None if a fault masked the episode
     succeeded: bool | None  # as `accepted`, by the task's success component alone
     components: Mapping[str, float]  # the scorers' values, unweighted
-    by: str  # the scorer that contributed most to the decision
+    by: str  # the scorer that changed the reward most: from silence's if accepted, else from the oracle's
 
     @property
     def is_mistake(self) -> bool:
         """Whether the reward accepts a wrong answer or rejects a right one."""
         return (self.mutation.kind, self.accepted) in (("wrong", True), ("right", False))
-
-    @property
-    def margin(self) -> float:
-        """The distance of the reward from the threshold."""
-        return abs(self.reward - self.threshold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +37,11 @@ class Tally:
     tried: int
     accepted: int
     masked: int
+
+    @classmethod
+    def of(cls, accepted: list[bool | None]) -> Tally:
+        known = [each for each in accepted if each is not None]
+        return cls(len(known), sum(known), len(accepted) - len(known))
 
     @property
     def accept_rate(self) -> float:
@@ -67,7 +67,7 @@ class RedTeamResult:
 
     def tally(self, mutation: Mutation) -> Tally:
         """The counts of one mutation."""
-        return _tally([each.accepted for each in self.attempts if each.mutation is mutation])
+        return Tally.of([each.accepted for each in self.attempts if each.mutation is mutation])
 
     def of_kind(self, kind: str, *, by_success: bool = False) -> Tally:
         """The counts of all wrong or of all right answers.
@@ -79,7 +79,7 @@ class RedTeamResult:
             by_success: count by the success component alone.
         """
         found = [each for each in self.attempts if each.mutation.kind == kind]
-        return _tally([each.succeeded if by_success else each.accepted for each in found])
+        return Tally.of([each.succeeded if by_success else each.accepted for each in found])
 
     @property
     def masked(self) -> int:
@@ -91,13 +91,10 @@ class RedTeamResult:
         for each in self.attempts:
             if each.is_mistake:
                 groups.setdefault(each.mutation.name, []).append(each)
-        ranked = (
-            sorted(group, key=lambda each: -each.margin) for group in sorted(groups.values(), key=len, reverse=True)
+        rows = zip_longest(
+            *(
+                sorted(group, key=lambda each: -abs(each.reward - each.threshold))
+                for group in sorted(groups.values(), key=len, reverse=True)
+            )
         )
-        rows = zip_longest(*ranked)
         return tuple([each for row in rows for each in row if each is not None][:most])
-
-
-def _tally(accepted: list[bool | None]) -> Tally:
-    known = [each for each in accepted if each is not None]
-    return Tally(len(known), sum(known), len(accepted) - len(known))

@@ -52,14 +52,17 @@ def run_redteam(
         UsageError: there is no such mutation, or the task has no solution with an answer that can be changed.
     """
     started, progress = time.perf_counter(), progress or NullProgress()
-    mutations = _chosen(skip)
+    names = [each.name for each in MUTATIONS]
+    for name in skip:
+        if name not in names:
+            raise UsageError(f"There is no mutation '{name}' to skip. There are: {', '.join(names)}")
+    mutations = tuple(each for each in MUTATIONS if each.name not in skip)
     if not bench.task.has_solution:
         raise UsageError(
             "The red team changes a right solution, and this task has none: its solve() only plays on. Give it one; "
             f"`rlfactory plugins info {bench.plugin}` shows the task's options."
         )
-    rows = bench.samples("train", samples)
-    known, left_out = _known(bench, rows)
+    known, left_out = _known(bench, bench.samples("train", samples))
     materials = _with_wrong_answers(bench, known, seed)
     if not materials:
         reasons = "; ".join(dict.fromkeys(left_out.values()))
@@ -67,7 +70,11 @@ def run_redteam(
             f"There is no right answer to start from: {reasons}. The red team changes what the oracle says: see "
             f"`rlfactory plugins check {bench.plugin}`, and let the task's solve() give the right answer."
         )
-    rounds = [(each, cases) for each in mutations for cases in _rounds(each, materials)]
+    rounds = [  # the first cases of all samples, then the second ones, and so on; each round is played at once
+        (each, {name: case for name, case in zip(materials, row, strict=True) if case is not None})
+        for each in mutations
+        for row in zip_longest(*(each.cases(material) for material in materials.values()))
+    ]
     progress.stage("attack the reward", sum(len(cases) for _, cases in rounds), "answer")
     attempts: list[Attempt] = []
     for mutation, cases in rounds:
@@ -82,14 +89,6 @@ def run_redteam(
         tuple(attempts),
         time.perf_counter() - started,
     )
-
-
-def _chosen(skip: Collection[str]) -> tuple[Mutation, ...]:
-    names = [each.name for each in MUTATIONS]
-    for name in skip:
-        if name not in names:
-            raise UsageError(f"There is no mutation '{name}' to skip. There are: {', '.join(names)}")
-    return tuple(each for each in MUTATIONS if each.name not in skip)
 
 
 def _known(bench: TaskBench, rows: Sequence[Sample]) -> tuple[dict[str, Material], dict[str, str]]:
@@ -153,31 +152,18 @@ def _with_wrong_answers(bench: TaskBench, known: Mapping[str, Material], seed: i
     return found
 
 
-def _rounds(mutation: Mutation, materials: Mapping[str, Material]) -> list[dict[str, Case]]:
-    """The first cases of all samples, by sample id, then the second ones, and so on. Each round is played at once."""
-    rows = zip_longest(*(mutation.cases(material) for material in materials.values()))
-    return [{name: case for name, case in zip(materials, row, strict=True) if case is not None} for row in rows]
-
-
 def _play(
     bench: TaskBench, mutation: Mutation, cases: Mapping[str, Case], materials: Mapping[str, Material]
 ) -> list[Attempt]:
-    """Play one case on each of some samples: first those with real tools, then those with fixed observations."""
+    """Play one case on each of some samples."""
     scripts = {
         name: (*materials[name].turns[: materials[name].before(case)], *case.turns) for name, case in cases.items()
     }
-    echoing = {name: case.observed for name, case in cases.items() if case.observed is not None}
-    attempts: list[Attempt] = []
-    for manager, names in (
-        (None, cases.keys() - echoing.keys()),
-        (_Echo(bench.runtime.manager, echoing), set(echoing)),
-    ):
-        samples = [materials[name].sample for name in cases if name in names]
-        found = bench.play(_speaker(scripts), samples, manager=manager, deadline_s=_DEADLINE_S) if samples else []
-        attempts += [
-            _attempt(bench, mutation, cases[each.sample.id], materials[each.sample.id], each) for each in found
-        ]
-    return attempts
+    texts = {name: case.observed for name, case in cases.items() if case.observed is not None}
+    manager = _Echo(bench.runtime.manager, texts) if texts else None
+    samples = [materials[name].sample for name in cases]
+    played = bench.play(_speaker(scripts), samples, manager=manager, deadline_s=_DEADLINE_S)
+    return [_attempt(bench, mutation, cases[each.sample.id], materials[each.sample.id], each) for each in played]
 
 
 def _speaker(scripts: Mapping[str, Sequence[Message | str]]) -> Policy:
@@ -193,7 +179,7 @@ def _speaker(scripts: Mapping[str, Sequence[Message | str]]) -> Policy:
 
 
 class _Echo:
-    """A `ToolManager` whose tools all answer with a fixed text for each sample."""
+    """A `ToolManager` whose tools all answer with a fixed text, on the samples that have one."""
 
     def __init__(self, real: ToolManager, texts: Mapping[str, str]) -> None:
         self._real, self._texts = real, texts
@@ -203,7 +189,9 @@ class _Echo:
         return self._real.specs
 
     async def invoke(self, calls: Sequence[ToolCall], context: ToolContext) -> tuple[ToolResult, ...]:
-        text = self._texts[context.sample.id]
+        text = self._texts.get(context.sample.id)
+        if text is None:
+            return await self._real.invoke(calls, context)
         return tuple(ToolResult(call.id, call.name, text, attempts=0, size_bytes=len(text.encode())) for call in calls)
 
     async def close(self) -> None:
@@ -217,6 +205,8 @@ def _attempt(bench: TaskBench, mutation: Mutation, case: Case, material: Materia
     threshold = material.threshold(case, lambda each: each.reward)
     accepted = played.reward >= threshold - _CLOSE
     known = not played.masked and bench.runtime.success in components(played)
+    now, low, high = (_worth(bench, each) for each in (played, material.low(case), material.oracle))
+    changes = {name: now[name] - low[name] if accepted else high[name] - now[name] for name in now}
     return Attempt(
         mutation,
         case.variant,
@@ -227,14 +217,8 @@ def _attempt(bench: TaskBench, mutation: Mutation, case: Case, material: Materia
         None if played.masked else accepted,
         success(played) >= material.threshold(case, success) - _CLOSE if known else None,
         components(played),
-        _decisive_scorer(bench, played, *((material.low(case), 1) if accepted else (material.oracle, -1))),
+        max(changes, key=changes.__getitem__),
     )
-
-
-def _decisive_scorer(bench: TaskBench, played: Trajectory, other: Trajectory, sign: int) -> str:
-    """The scorer that changed the reward most: upwards from silence's if accepted, else downwards from the oracle's."""
-    now, then = _worth(bench, played), _worth(bench, other)
-    return max(now, key=lambda name: sign * (now[name] - then[name]))
 
 
 def _worth(bench: TaskBench, trajectory: Trajectory) -> dict[str, float]:

@@ -33,15 +33,12 @@ class Names:
 
 
 def names_of(name: str) -> Names:
-    """The names of a new plugin.
-
-    Raises:
-        UsageError: it is not valid as a distribution, an entry point and a package, or hides an existing one.
-    """
+    """The names of a new plugin."""
     if not _NAME.fullmatch(name) or len(name) > LONGEST:
+        proposal = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:LONGEST].rstrip("-")
         raise UsageError(
             f"'{name}' cannot be a plugin's name. Expected at most {LONGEST} lower-case letters and digits, in words "
-            f"with - or _ between them, a letter first{_proposal(name)}."
+            f"with - or _ between them, a letter first, such as {proposal if _NAME.fullmatch(proposal) else 'my-task'}."
         )
     if name in RESERVED:
         raise UsageError(f"'{name}' cannot be a plugin's name: rlfactory has something of that name. Choose another.")
@@ -57,8 +54,3 @@ def names_of(name: str) -> Names:
             "the other. Choose another name."
         )
     return Names(name, package, "".join(word.capitalize() for word in package.split("_")))
-
-
-def _proposal(name: str) -> str:
-    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-0123456789")[:LONGEST].rstrip("-")
-    return f", such as {words}" if _NAME.fullmatch(words) else ", such as my-task"

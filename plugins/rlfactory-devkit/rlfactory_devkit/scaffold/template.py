@@ -7,10 +7,9 @@ marks are ``<< … >>`` and ``<% … %>``, so that the files may contain Jinja, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib import resources
-from importlib.resources.abc import Traversable
+from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined
 
@@ -19,6 +18,7 @@ from rlfactory_core.errors import UsageError, nearest
 from rlfactory_devkit.scaffold.names import Names
 
 COMMON = "common"
+_FOLDER = Path(__file__).with_name("templates")
 _ENDING = ".jinja"
 
 
@@ -49,11 +49,7 @@ DEFAULT = "tool-task"
 
 
 def template(name: str) -> Template:
-    """The template of that name.
-
-    Raises:
-        UsageError: there is none; the message has the nearest name.
-    """
+    """The template of that name."""
     if name not in TEMPLATES:
         raise UsageError(f"There is no template '{name}'. {nearest(name, TEMPLATES)}")
     return TEMPLATES[name]
@@ -61,57 +57,7 @@ def template(name: str) -> Template:
 
 def render(wanted: Template, names: Names) -> dict[str, str]:
     """The files of a new plugin: text by path, relative to the project's folder."""
-    folders = [resources.files(__package__) / "templates" / name for name in (COMMON, wanted.name)]
-    sources = {path: source for folder in folders for path, source in _files(folder, "")}
-    return dict(sorted(_rendered(path, source, wanted, names) for path, source in sources.items()))
-
-
-def render_file(wanted: Template, names: Names) -> str:
-    """The plugin as one file.
-
-    Raises:
-        UsageError: this template needs more than one.
-    """
-    if not wanted.file:
-        single = ", ".join(item.name for item in TEMPLATES.values() if item.file)
-        raise UsageError(
-            f"The template '{wanted.name}' is more than one file. For a folder, leave the .py out of the name; "
-            f"as one file there is: {single}."
-        )
-    return render(wanted, names)[f"{names.package}/{wanted.file}"]
-
-
-def _files(folder: Traversable, prefix: str) -> Iterator[tuple[str, Traversable]]:
-    for item in folder.iterdir():
-        path = f"{prefix}{item.name}"
-        if item.is_file():
-            yield path, item
-        elif item.name != "__pycache__":
-            yield from _files(item, f"{path}/")
-
-
-def _rendered(path: str, source: Traversable, wanted: Template, names: Names) -> tuple[str, str]:
-    text = source.read_text(encoding="utf-8")
-    if path.endswith(_ENDING):
-        major, minor = __version__.split(".")[:2]
-        path = path.removesuffix(_ENDING)
-        text = (
-            _environment()
-            .from_string(text)
-            .render(
-                name=names.name,
-                package=names.package,
-                class_name=names.class_name,
-                part=names.part,
-                template=wanted,
-                core=f">={major}.{minor},<{int(major) + 1}",  # up to the next that may break the plugin
-            )
-        )
-    return path.replace("PACKAGE", names.package), text
-
-
-def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         variable_start_string="<<",
         variable_end_string=">>",
         block_start_string="<%",
@@ -123,3 +69,33 @@ def _environment() -> Environment:
         undefined=StrictUndefined,
         autoescape=False,  # noqa: S701 - source code, not HTML
     )
+    major, minor = __version__.split(".")[:2]
+    values = {
+        "name": names.name,
+        "package": names.package,
+        "class_name": names.class_name,
+        "part": names.part,
+        "template": wanted,
+        "core": f">={major}.{minor},<{int(major) + 1}",  # up to the next that may break the plugin
+    }
+    files: dict[str, str] = {}
+    for folder in (_FOLDER / COMMON, _FOLDER / wanted.name):
+        for source in folder.rglob("*"):
+            if not source.is_file() or "__pycache__" in source.parts:
+                continue
+            text, path = source.read_text(encoding="utf-8"), str(source.relative_to(folder))
+            if path.endswith(_ENDING):
+                text, path = environment.from_string(text).render(values), path.removesuffix(_ENDING)
+            files[path.replace("PACKAGE", names.package)] = text
+    return dict(sorted(files.items()))
+
+
+def render_file(wanted: Template, names: Names) -> str:
+    """The plugin as one file."""
+    if not wanted.file:
+        single = ", ".join(item.name for item in TEMPLATES.values() if item.file)
+        raise UsageError(
+            f"The template '{wanted.name}' is more than one file. For a folder, leave the .py out of the name; "
+            f"as one file there is: {single}."
+        )
+    return render(wanted, names)[f"{names.package}/{wanted.file}"]
