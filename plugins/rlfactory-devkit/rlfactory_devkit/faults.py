@@ -15,11 +15,8 @@ from rlfactory_core.protocols import Tool
 from rlfactory_devkit.wrappers import ToolWrapper
 
 Latency = Callable[[random.Random], float]
+_LINE = "All work and no play makes a long answer.\n"
 _P99 = 2.326347874  # standard deviations above the median
-
-
-def _unavailable() -> Exception:
-    return ToolUnavailableError("injected")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +25,7 @@ class InjectedFaults:
 
     latency: Latency | None = None  # draws the seconds of one call: `steady`, `lognormal` or your own function
     error_rate: float = 0.0  # the share of calls that raise ``error``
-    error: Callable[[], Exception] = _unavailable
+    error: Callable[[], Exception] = lambda: ToolUnavailableError("injected")
     hang_rate: float = 0.0  # the share of calls that wait until they are cancelled
     flood_rate: float = 0.0  # the share of calls that answer with ``flood_bytes`` of text and do not reach the tool
     flood_bytes: int = 10_000_000
@@ -57,7 +54,7 @@ class FaultInjector(ToolWrapper):
         if fate < faults.hang_rate + faults.error_rate:
             raise faults.error()
         if fate < faults.hang_rate + faults.error_rate + faults.flood_rate:
-            return flood(faults.flood_bytes)
+            return (_LINE * (faults.flood_bytes // len(_LINE) + 1))[: faults.flood_bytes]
         return await super().call(arguments, context)
 
 
@@ -76,9 +73,3 @@ def lognormal(median_s: float, p99_s: float) -> Latency:
         raise ValueError(f"lognormal needs 0 < median_s <= p99_s; got median_s={median_s:g} and p99_s={p99_s:g}.")
     mu, sigma = math.log(median_s), math.log(p99_s / median_s) / _P99
     return lambda draw: draw.lognormvariate(mu, sigma)
-
-
-def flood(size_bytes: int) -> str:
-    """A text of ``size_bytes``, in lines."""
-    line = "All work and no play makes a long answer.\n"
-    return (line * (size_bytes // len(line) + 1))[:size_bytes]

@@ -9,6 +9,8 @@ from rlfactory_core.rewards import accepted_answers
 from rlfactory_core.runner import TaskBench
 from rlfactory_core.types import Sample, StopReason, Trajectory
 
+_NEAR = 1e-9
+
 
 def opinions(bench: TaskBench) -> tuple[str, ...]:
     """The names of the rewards that a model decides and that have a weight."""
@@ -26,6 +28,21 @@ def exact_rewards(bench: TaskBench, trajectory: Trajectory) -> tuple[float, ...]
         return (trajectory.reward,)
     exact = (value for name, value in sorted(components(trajectory).items()) if name.split(".")[0] not in judges)
     return (sum(turn.reward for turn in trajectory.turns), *exact)
+
+
+def changed_rewards(bench: TaskBench, first: Sequence[Trajectory], second: Sequence[Trajectory]) -> str:
+    """The pairs of episodes whose exact rewards differ, in words; episodes that a fault masks are not compared."""
+    pairs = [(a, b) for a, b in zip(first, second, strict=True) if not a.masked and not b.masked]
+    exact = [(exact_rewards(bench, a), exact_rewards(bench, b)) for a, b in pairs]
+    other = [
+        pair
+        for pair, (a, b) in zip(pairs, exact, strict=True)
+        if len(a) != len(b) or any(abs(x - y) > _NEAR for x, y in zip(a, b, strict=True))
+    ]
+    if not other:
+        return ""
+    a, b = other[0]
+    return f"{of(len(other), len(pairs), 'episode')}; sample '{a.sample.id}' {a.reward:.6g}, then {b.reward:.6g}"
 
 
 def components(trajectory: Trajectory) -> Mapping[str, float]:

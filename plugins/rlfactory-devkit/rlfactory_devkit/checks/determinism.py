@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from rlfactory_core.runner import TaskBench, constant, oracle
+from rlfactory_core.runner import constant, oracle
 from rlfactory_core.tiny import answer_text
-from rlfactory_core.types import Trajectory
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.other_process import digest
 from rlfactory_devkit.checks.result import Evidence, judged, seen, wrong
-from rlfactory_devkit.rewards import exact_rewards, of, opinions
+from rlfactory_devkit.rewards import changed_rewards, opinions
 
 _SCORED = 3  # times
-_NEAR = 1e-9
 
 
 def check(context: CheckContext) -> Iterator[Evidence]:
@@ -33,15 +31,15 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     blind, bench = constant(answer_text("42")), context.bench
     played = [*context.oracle(), *context.play(blind, context.some())]
     scored = (bench.score(played, deadline_s=context.options.deadline_s) for _ in range(_SCORED - 1))
-    changed = next(filter(None, (_changed(bench, played, each) for each in scored)), "")
+    changed = next(filter(None, (changed_rewards(bench, played, each) for each in scored)), "")
     yield judged(
         changed
         and f"the same trajectory gets another reward when it is scored again: {changed}. A scorer must not draw "
         "random numbers or keep state between calls; one that asks a model declares opinion = True.",
         f"{len(played)} trajectories scored {_SCORED} times get the same reward each time",
     )
-    again_played = [each for policy in (oracle(bench.task), blind) for each in context.play(policy, context.some())]
-    changed = _changed(bench, played, again_played)
+    later = [each for policy in (oracle(bench.task), blind) for each in context.play(policy, context.some())]
+    changed = changed_rewards(bench, played, later)
     yield judged(
         changed
         and f"the same policy gets another reward when it plays again with the same seed: {changed}. The environment "
@@ -62,17 +60,3 @@ def _compared(context: CheckContext, split: str, first: Sequence[str], second: S
         f"{split}: {whose} of the same seed gives other samples ({order}). Draw with random.Random(seed), and do not "
         "depend on the order of a set."
     )
-
-
-def _changed(bench: TaskBench, first: Sequence[Trajectory], second: Sequence[Trajectory]) -> str:
-    """The episodes whose exact rewards differ, in words."""
-    pairs = [(a, b) for a, b in zip(first, second, strict=True) if not a.masked and not b.masked]
-    other = [(a, b) for a, b in pairs if _differ(exact_rewards(bench, a), exact_rewards(bench, b))]
-    if not other:
-        return ""
-    a, b = other[0]
-    return f"{of(len(other), len(pairs), 'episode')}; sample '{a.sample.id}' {a.reward:.6g}, then {b.reward:.6g}"
-
-
-def _differ(a: Sequence[float], b: Sequence[float]) -> bool:
-    return len(a) != len(b) or any(abs(x - y) > _NEAR for x, y in zip(a, b, strict=True))

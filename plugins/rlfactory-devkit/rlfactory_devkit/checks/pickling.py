@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from rlfactory_core.types import Trajectory
 from rlfactory_devkit.checks.context import CheckContext
-from rlfactory_devkit.checks.result import Evidence, seen, wrong
-from rlfactory_devkit.rewards import exact_rewards, masking_fault
+from rlfactory_devkit.checks.result import Evidence, judged, seen, wrong
+from rlfactory_devkit.rewards import changed_rewards, masking_fault
 
 
 def check(context: CheckContext) -> Iterator[Evidence]:
@@ -31,19 +31,15 @@ def check(context: CheckContext) -> Iterator[Evidence]:
     if there.error:
         yield wrong(f"another process that loads the plugin cannot play the oracle: {there.error}")
         return
-    here = {each.sample.id: each for each in context.oracle()}
     played: list[Trajectory] = pickle.loads(there.played)  # noqa: S301 - of our own process
-    for theirs in played:
-        ours = here[theirs.sample.id]
-        if theirs.masked and not ours.masked:
-            yield wrong(
-                f"in another process the oracle's episode of '{theirs.sample.id}' is masked: {masking_fault(theirs)}"
-            )
-            return
-        if exact_rewards(context.bench, theirs) != exact_rewards(context.bench, ours):
-            yield wrong(
-                f"in another process the oracle gets {theirs.reward:g} for sample '{theirs.sample.id}', and "
-                f"{ours.reward:g} here. What a task needs has to come from its configuration, not from this process."
-            )
-            return
-    yield seen(f"another process plays {len(played)} of the oracle's episodes to the same reward")
+    here = {each.sample.id: each for each in context.oracle()}
+    changed = changed_rewards(context.bench, [here[each.sample.id] for each in played], played)
+    masked = [each for each in played if each.masked and not here[each.sample.id].masked]
+    if masked:
+        changed = f"sample '{masked[0].sample.id}' is masked by {masking_fault(masked[0])}"
+    yield judged(
+        changed
+        and f"another process plays the oracle to another reward: {changed}. What a task needs has to come from its "
+        "configuration, not from this process.",
+        f"another process plays {len(played)} of the oracle's episodes to the same reward",
+    )

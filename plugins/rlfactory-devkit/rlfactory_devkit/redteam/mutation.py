@@ -59,11 +59,6 @@ class Material:
         """Whether the sample says what the right answer is."""
         return bool(known_answers(self.sample))
 
-    @property
-    def last_turn_matters(self) -> bool:
-        """Whether the sample has an answer, or the reward depends on the last turn."""
-        return self.answered or self.silent[len(self.turns) - 1].reward < self.oracle.reward
-
     def is_wrong(self, text: str) -> bool:
         """Whether an answer is certainly not right; see `certainly_wrong`."""
         return certainly_wrong(text, self.accepted)
@@ -106,7 +101,9 @@ class Mutation:
             return []
         pairs = [(each, each) if isinstance(each, str) else each for each in self.make(material)]
         cases = [each if isinstance(each, Case) else Case((material.frame.say(each[1]),), each[0]) for each in pairs]
-        return [each for each in cases if each.after is not None or material.last_turn_matters]
+        silent = material.silent[len(material.turns) - 1]
+        last_turn_matters = material.answered or silent.reward < material.oracle.reward
+        return [each for each in cases if each.after is not None or last_turn_matters]
 
 
 def mutation(
@@ -122,9 +119,5 @@ def certainly_wrong(text: str, accepted: Iterable[str]) -> bool:
     Words are compared after SQuAD's normalisation. Another notation of a right answer, or a longer or shorter form of
     it, is therefore never taken for wrong, because a task may accept it.
     """
-    words = set(_words(text))
-    return not any(words <= right or right <= words for right in map(set, map(_words, accepted)))
-
-
-def _words(text: str) -> list[str]:
-    return normalize(text).split() or text.split()
+    words, *rights = (set(normalize(each).split() or each.split()) for each in (text, *accepted))
+    return not any(words <= right or right <= words for right in rights)
