@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from rlfactory_ui import metrics_file
 from rlfactory_ui.metrics_file import KEPT, MetricsFile
 
 
@@ -53,8 +52,7 @@ def test_a_damaged_line_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at_once", [True, False])
-def test_of_a_long_run_some_rows_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at_once: bool) -> None:
-    monkeypatch.setattr(metrics_file, "WHOLE", 20_000)
+def test_of_a_long_run_some_rows_are_kept(tmp_path: Path, at_once: bool) -> None:
     path = tmp_path / "metrics.jsonl"
     lines = [line(step, **({"eval/exact_match": step / 9000} if step % 10 == 0 else {})) for step in range(1, 9001)]
     file = MetricsFile(path)
