@@ -19,13 +19,17 @@ _LINE = "All work and no play makes a long answer.\n"
 _P99 = 2.326347874  # standard deviations above the median
 
 
+def _unavailable() -> Exception:
+    return ToolUnavailableError("injected")
+
+
 @dataclass(frozen=True, slots=True)
 class InjectedFaults:
     """The latency of a tool's calls, and the shares of calls that fail; the shares add up to at most 1."""
 
     latency: Latency | None = None  # draws the seconds of one call: `steady`, `lognormal` or your own function
     error_rate: float = 0.0  # the share of calls that raise ``error``
-    error: Callable[[], Exception] = lambda: ToolUnavailableError("injected")
+    error: Callable[[], Exception] = _unavailable
     hang_rate: float = 0.0  # the share of calls that wait until they are cancelled
     flood_rate: float = 0.0  # the share of calls that answer with ``flood_bytes`` of text and do not reach the tool
     flood_bytes: int = 10_000_000
