@@ -82,11 +82,7 @@ class DatabaseTools:
 class NoDatabase(DatabaseTools):
     """The control: the same tools without data. Rewards that a policy gets with them come from guessing."""
 
-    async def list_tables(self, context: ToolContext) -> str:
-        return "No tables."
-
-    async def describe(self, table: str, context: ToolContext) -> str:
-        return "No columns."
-
-    async def run_query(self, sql: str, context: ToolContext) -> str:
-        return "No rows."
+    async def _run(self, job: Job) -> Any:
+        if isinstance(job, QueryJob):
+            return 0, "No rows."
+        return "No columns." if isinstance(job, TablesJob) and job.table else "No tables."

@@ -232,16 +232,14 @@ class ServerDatabase(Connection):
         inspector = sqlalchemy.inspect(self._connection)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", exc.SAWarning)  # types that SQLAlchemy does not know do not matter
-            columns = _by_name(inspector.get_multi_columns(kind=ObjectKind.ANY))
-        keys = _by_name(inspector.get_multi_pk_constraint())
-        foreign, indexes, checks = (
-            _by_name(found)
-            for found in (
+            found: tuple[Mapping[tuple[str | None, str], Any], ...] = (
+                inspector.get_multi_columns(kind=ObjectKind.ANY),
+                inspector.get_multi_pk_constraint(),
                 inspector.get_multi_foreign_keys(),
                 inspector.get_multi_indexes(),
                 inspector.get_multi_check_constraints(),
             )
-        )
+        columns, keys, foreign, indexes, checks = ({name: value for (_, name), value in each.items()} for each in found)
         for name, view in listed:
             shown = tuple(
                 Column(column["name"], _type(column["type"], self._connection.dialect), bool(column["nullable"]))
@@ -264,11 +262,6 @@ class ServerDatabase(Connection):
 
 def _first_line(error: BaseException | None) -> str:
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def _by_name(found: Mapping[tuple[str | None, str], Any]) -> dict[str, Any]:
-    """What an inspector found, by the names of tables."""
-    return {name: value for (_, name), value in found.items()}
 
 
 def _is_unique(index: Mapping[str, Any]) -> bool:
