@@ -28,9 +28,9 @@ class GameEnv:
 
     Args:
         make: makes the game; it may block.
-        deadline_s: of each call.
-        illegal: so many illegal actions in a row are answered.
-        illegal_reward: of each illegal action.
+        deadline_s: time limit per call.
+        illegal: illegal actions in a row that are answered.
+        illegal_reward: the reward of an illegal action.
         system: a system message before the game's text; empty: none.
     """
 

@@ -17,7 +17,7 @@ class Seen:
 
     text: str
     state: str = ""  # names the state, where the player sees all of it
-    reward: float = 0.0  # of the step
+    reward: float = 0.0  # for the step
     terminated: bool = False  # the game is over
     truncated: bool = False  # a limit of the game's own has cut it
     facts: Mapping[str, object] = field(default_factory=dict)  # for the trajectory's ``info``

@@ -27,7 +27,7 @@ NAMES: Mapping[str, Sequence[str]] = {
     "MountainCarEnv": ("left", "none", "right"),
     "AcrobotEnv": ("-1", "0", "+1"),
 }
-"""Of the actions of Gymnasium's own environments, by class, as their documentation has them."""
+"""The names of the actions of Gymnasium's own environments, by class, as in their documentation."""
 
 MEANINGS: Mapping[str, str] = {
     "BlackjackEnv": "[your sum, the dealer's open card, whether you have a usable ace]",
@@ -37,14 +37,14 @@ MEANINGS: Mapping[str, str] = {
     "AcrobotEnv": "[cos of angle 1, sin of angle 1, cos of angle 2, sin of angle 2, velocity 1, velocity 2]",
     "PendulumEnv": "[x, y, angular velocity]",
 }
-"""Of the numbers of their observations."""
+"""What the numbers of their observations mean."""
 
 BOUNDS: Mapping[str, tuple[float, float]] = {
     "FrozenLakeEnv": (0.0, 1.0),
     "BlackjackEnv": (-1.0, 1.0),
     "CartPoleEnv": (0.0, 500.0),
 }
-"""Of an episode's reward, where an environment's documentation gives them."""
+"""The bounds of an episode's reward, where an environment's documentation gives them."""
 
 
 class GymGames:
@@ -52,8 +52,8 @@ class GymGames:
 
     Args:
         id: as for ``gymnasium.make``; ``module:id`` imports the module first, which registers it.
-        arguments: of ``gymnasium.make``.
-        names: of the actions; empty: the known ones, else numbers.
+        arguments: further arguments of ``gymnasium.make``.
+        names: the names of the actions; empty: the known ones, else numbers.
         rules: what the model reads about the environment; empty: the first paragraph of its own description.
 
     Raises:

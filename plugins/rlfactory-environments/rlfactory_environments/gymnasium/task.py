@@ -29,7 +29,7 @@ class GymnasiumTask(SolverTask):
         environment: str = ""
         """Its id: as for gymnasium.make (FrozenLake-v1, or MODULE:ID for those of other packages), or TextArena/ID."""
         arguments: dict[str, Any] = {}
-        """Of the environment's maker, such as {"is_slippery": false}."""
+        """Arguments of the environment's maker, such as {"is_slippery": false}."""
         rules: str = ""
         """What the model reads about the environment; by default its own description."""
         system: str = ""
@@ -37,16 +37,16 @@ class GymnasiumTask(SolverTask):
         action_names: str = ""
         """Names of a discrete environment's actions, in their order, with commas between them."""
         train_seeds: Positive = 512
-        """Training samples, one for each seed."""
+        """Training samples, one per seed."""
         eval_seeds: Positive = 64
         """Held-out samples, likewise."""
         deadline_s: float = Field(30.0, gt=0)
-        """For each call of the environment."""
+        """Time limit per call of the environment, in seconds."""
         illegal_actions: Natural = 2
-        """So many in a row are answered with what is legal; one more ends the episode."""
+        """Illegal actions in a row that are answered with what is legal; one more ends the episode."""
         illegal_reward: float = 0.0
-        """Of each illegal action. Where every step costs something it has to be lower than what a game can cost, else
-        a model learns to end the game by saying nothing."""
+        """The reward of an illegal action. Where every step costs something it has to be lower than what a game can
+        cost, else a model learns to end the game by saying nothing."""
 
     config: Config
     rewards = ENV_REWARDS

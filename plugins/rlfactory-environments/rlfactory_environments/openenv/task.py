@@ -45,19 +45,19 @@ class OpenEnvTask(SolverTask):
         eval_samples: Count = 50
         """Samples for evaluation, with other seeds."""
         sessions: Count | None = None
-        """Sessions at once on each server, of each process; None: as many as the server allows."""
+        """Sessions at once per server and process; null: as many as the server allows."""
         field: str | None = None
-        """The field of the action that gets the whole reply; None: the action's only field, if it is a text."""
+        """The field of the action that gets the whole reply; null: the action's only field, if it is a text."""
         observation: Texts = ()
         """Fields of observations that the model sees, with commas between them; empty: all but metadata."""
         system: str = ""
         """A system message."""
         introduction: str | None = None
-        """A text before the first observation; None: the server's description of its environment."""
+        """A text before the first observation; null: the server's description of its environment."""
         reset: dict[str, Any] = {}
         """Further parameters of each reset, such as a difficulty."""
         max_steps: Count | None = None
-        """So many steps end an episode, for an environment that has no end of its own."""
+        """Steps after which an episode ends, for an environment that has no end of its own."""
         token_env: str | None = None
         """The environment variable with a token that the server asks for."""
         request_s: Seconds = 60.0

@@ -33,7 +33,7 @@ class VerifiersTask(SolverTask):
         settings: dict[str, Any] = {}
         """Further fields of the environment's configuration, such as an agent's harness."""
         max_turns: Positive | None = None
-        """Of a rollout; by default the environment's own limit alone holds."""
+        """Most turns of a rollout; null: only the environment's own limit."""
         train_samples: Positive = 512
         """Training samples at most."""
         eval_samples: Natural = 64
