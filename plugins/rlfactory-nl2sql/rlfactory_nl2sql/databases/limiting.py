@@ -9,7 +9,7 @@ from itertools import islice
 
 from rlfactory_nl2sql.connection import Failure, QueryError, QueryLimits, Row, Rows
 
-_AT_ONCE = 64  # rows that are read before the limits are checked again
+_AT_ONCE = 32  # rows that are read before the limits are checked again
 STEP = 1000  # instructions of SQLite's machine between two checks: about 10 microseconds
 INSTRUCTIONS = 50_000_000  # of SQLite's machine that count as a second; usual machines need half of one
 
