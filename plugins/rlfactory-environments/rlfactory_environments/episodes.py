@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core import Section, Task
-from rlfactory_core.errors import ConfigError
+from rlfactory_core.errors import ConfigError, MissingExtraError
 from rlfactory_core.types import Message, Sample
 
 ENV_REWARDS: Mapping[str, float] = {"env_reward": 0.0}  # steps' rewards count without a scorer; this one shows them
@@ -94,6 +94,16 @@ def seed_samples(split: str, count: int, name: str) -> Iterator[Sample]:
     first = EVAL_SEEDS if split == "eval" else 1
     for seed in range(first, first + count):
         yield Sample(f"{split}-{seed - first}", f"{name}, seed {seed}", metadata={"seed": seed}, split=split)
+
+
+def imported(module: str, package: str) -> Any:
+    """The module of an optional package; raises `MissingExtraError`, with the command that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            f"This needs {package}: python -m pip install 'rlfactory-environments[{package.lower()}]'"
+        ) from error
 
 
 def observation_text(observation: Any, fields: Collection[str] = ()) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
 import re
@@ -10,7 +9,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlfactory_core.errors import MissingExtraError, RlfactoryError, UsageError
+from rlfactory_core.errors import RlfactoryError, UsageError
+from rlfactory_environments.episodes import imported
 from rlfactory_environments.gymnasium.game import Seen
 from rlfactory_environments.gymnasium.spaces import actions_of, observation_problem, written
 
@@ -61,12 +61,7 @@ class GymGames:
     """
 
     def __init__(self, id: str, arguments: Mapping[str, Any], names: Sequence[str], rules: str) -> None:  # noqa: A002
-        try:
-            self._make = importlib.import_module("gymnasium").make
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(
-                "This needs Gymnasium: python -m pip install 'rlfactory-environments[gymnasium]'"
-            ) from error
+        self._make = imported("gymnasium", "Gymnasium").make
         self._id, self._arguments, self._names, self._rules = id, dict(arguments), tuple(names), rules
         self.reward_bounds = (-math.inf, math.inf)  # of an episode; infinite where they are not known
 

@@ -13,7 +13,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from rlfactory_core.errors import MissingExtraError, UsageError, nearest
+from rlfactory_core.errors import UsageError, nearest
+from rlfactory_environments.episodes import imported
 from rlfactory_environments.gymnasium.game import Seen
 from rlfactory_environments.gymnasium.generator import SharedGenerator
 
@@ -41,12 +42,7 @@ class TextArenaGames:
     reward_bounds = (-1.0, 1.0)  # of an episode; an illegal move may end a game with -1
 
     def __init__(self, id: str, arguments: Mapping[str, Any], rules: str, patience_s: float = 15.0) -> None:  # noqa: A002
-        try:
-            self._arena = importlib.import_module("textarena")
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(
-                "This needs TextArena: python -m pip install 'rlfactory-environments[textarena]'"
-            ) from error
+        self._arena = imported("textarena", "TextArena")
         self._id, self._arguments, self._rules, self._patience_s = id, dict(arguments), rules, patience_s
 
     def check(self) -> None:

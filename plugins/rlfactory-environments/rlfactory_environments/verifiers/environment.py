@@ -8,7 +8,6 @@ shell on this machine, and starts a process for each turn.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import math
 import os
 import sys
@@ -16,9 +15,10 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from rlfactory_core.errors import ConfigError, MissingExtraError, ToolUnavailableError
+from rlfactory_core.errors import ConfigError, ToolUnavailableError
 from rlfactory_core.gateway import Endpoint
 from rlfactory_core.types import Message, Sample
+from rlfactory_environments.episodes import imported
 from rlfactory_environments.verifiers.rubric import INFO
 
 HARNESS = "rlfactory_chat"
@@ -60,12 +60,7 @@ class VerifiersEnvironment:
             ConfigError: there is no such task set, it does not take these arguments, or several agents would be the
                 model that is trained.
         """
-        try:
-            importlib.import_module("verifiers.v1")
-        except ModuleNotFoundError as error:
-            raise MissingExtraError(
-                "This needs verifiers: python -m pip install 'rlfactory-environments[verifiers]'"
-            ) from error
+        imported("verifiers.v1", "verifiers")
         try:
             return cls(_made(name, arguments, settings, max_turns))
         except ConfigError:
