@@ -159,7 +159,7 @@ class Plain:
                 copy = sqlite3.connect(":memory:")
                 for sql in made:
                     copy.execute(sql)
-                for table, rows in vary(schema, ours.rows(), literals, OPTIONS.seed, number).items():
+                for table, rows in vary(schema, ours.rows, literals, OPTIONS.seed, number).items():
                     if rows:
                         marks = ", ".join("?" * len(rows[0]))
                         copy.executemany(f'INSERT OR IGNORE INTO "{table}" VALUES ({marks})', rows)

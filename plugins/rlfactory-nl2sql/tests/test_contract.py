@@ -10,7 +10,7 @@ from database_servers import PASSWORD
 from effort import modest_effort
 from rlfactory_nl2sql.connection import Connection, Failure, QueryError, QueryLimits, TableRows
 from rlfactory_nl2sql.databases.reference import DatabaseRef, connect
-from rlfactory_nl2sql.instances.checks import Checks
+from rlfactory_nl2sql.instances.scratch import Checks
 from rlfactory_nl2sql.schema import Column, ForeignKey, Table
 from sql_databases import make_file, make_mysql, make_postgres
 

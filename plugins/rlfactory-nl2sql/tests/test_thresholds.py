@@ -79,7 +79,7 @@ def test_groups_beside_a_threshold_show_which_rows_are_counted(
     schema, query, limits = shop.connection.schema(), parse_query(right, "sqlite"), QueryLimits()
     used = uses(query, schema)
     for number in AIMED:
-        rows = vary(schema, shop.rows(), used.constants, 0, number, used, thresholds(query, schema))
+        rows = vary(schema, shop.rows, used.constants, 0, number, used, thresholds(query, schema))
         with closing(shop.connection.instance(rows)) as instance:
             answer = Counter(instance.query(right, limits).rows)
             unseen -= {one for one in unseen if Counter(instance.query(one, limits).rows) != answer}

@@ -42,9 +42,7 @@ _MOST_NAMES = 50  # in it, and in what they stand for
 class Test:
     """A comparison of an expression of one column with an expression without columns, as SQL of SQLite."""
 
-    subject: str  # with COLUMN
-    other: str
-    holds: str  # the comparison, or its denial if NOT stands before it
+    holds: str  # the comparison with COLUMN, or its denial if NOT stands before it
     literals: tuple[str | int | float, ...]  # in all of it
 
 
@@ -179,11 +177,9 @@ class _Reader:
             holds, node = exp.Escape(this=holds, expression=node.parent.expression.copy()), node.parent
         if holds.find(exp.AggFunc, exp.Window, exp.Query) or len(list(holds.walk())) > _MOST_NODES:
             return None
-        left, right, whole = (
-            each.sql("sqlite", unsupported_level=ErrorLevel.IGNORE) for each in (*sides, holds) if each
-        )
+        whole = holds.sql("sqlite", unsupported_level=ErrorLevel.IGNORE)
         literals = dict.fromkeys(self._literals(holds))
-        return Test(left, right, f"NOT ({whole})" if _is_denied(node) else whole, tuple(literals))
+        return Test(f"NOT ({whole})" if _is_denied(node) else whole, tuple(literals))
 
     def _inlined(self, node: exp.Expr, found: list[Origin | None]) -> exp.Expr | None:
         """A copy in which each column of a table is called COLUMN, and other names are what they stand for.

@@ -17,7 +17,6 @@ from rlfactory_nl2sql.checks.scopes import Origin, Scopes, bare
 from rlfactory_nl2sql.schema import Schema
 
 _RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank)
-_AVERAGES = (exp.Avg, exp.Min, exp.Max, exp.Div, exp.Sub)
 _ORDERS = frozenset({"=", "<>", "<", "<=", ">", ">="})
 _AGGREGATES = frozenset({"total"})  # which sqlglot reads as any function
 
@@ -32,7 +31,6 @@ class Threshold:
     tables: tuple[str, ...]  # base tables whose rows are aggregated, as the schema writes them
     arguments: tuple[Origin, ...]  # of the aggregates
     fixed: bool  # whether both sides depend on the group's own rows only
-    monotone: bool  # whether rows can only raise ``left`` over ``right``: counts and sums, but no averages and shares
 
 
 def thresholds(query: Query, schema: Schema) -> tuple[Threshold, ...]:
@@ -115,9 +113,8 @@ class _Reader:
             return
         joins, where = select.args.get("joins") or (), select.args.get("where")
         names = {one.alias_or_name.lower() for one in (source.this, *(join.this for join in joins))}
-        conditions = (
-            list(where.this.flatten()) if where and isinstance(where.this, exp.And) else [where.this] if where else []
-        )
+        whole = [where.this] if where else []
+        conditions = whole[0].flatten() if whole and isinstance(whole[0], exp.And) else whole
         parted = self._decorrelated(conditions, names, tables)
         if parted is None:
             return
@@ -125,21 +122,17 @@ class _Reader:
         window = next((one for one in _within(left) if isinstance(one, exp.Window)), None)
         ranked = window is not None and isinstance(window.this, _RANKS)
         grouped = window is None or ranked
-        if window is not None:
-            keys = list(window.args.get("partition_by") or ())
-        else:
-            group = select.args.get("group")
-            keys = [_resolved(one, select) for one in (group.expressions if group else ())]
-        keys += inner
+        keys = [*((window.args.get("partition_by") or ()) if window else _group_keys(select)), *inner]
+        shown = [_resolved(one, select) for one in keys]
         sides = [exp.Count(this=exp.Star()) if ranked else _resolved(left, select), _resolved(right, select)]
         parts = [
             *_common(select),
             "SELECT" if grouped else "SELECT DISTINCT",
-            ", ".join(one.sql("sqlite") for one in (*keys, *sides)),
+            ", ".join(one.sql("sqlite") for one in (*shown, *sides)),
             source.sql("sqlite"),
             *(join.sql("sqlite") for join in joins),
             *(["WHERE", " AND ".join(f"({one.sql('sqlite')})" for one in kept)] if kept else ()),
-            *(["GROUP BY", ", ".join(one.sql("sqlite") for one in keys)] if keys and grouped else ()),
+            *(["GROUP BY", ", ".join(one.sql("sqlite") for one in shown)] if keys and grouped else ()),
         ]
         origins = [self._scopes.meaning(one) for one in keys]
         columns = [
@@ -157,7 +150,6 @@ class _Reader:
             tuple(table.name for table in known),
             tuple(dict.fromkeys(arguments)),
             not any(isinstance(one, exp.Query) for side in (left, right) for one in _within(side)),
-            not _aggregates(right) and not any(isinstance(one, _AVERAGES) for one in _within(left)),
         )
 
 
@@ -176,22 +168,21 @@ def _aggregates(node: exp.Expr) -> bool:
     return any(map(_is_aggregate, _within(node)))
 
 
+def _group_keys(select: exp.Select) -> Iterator[exp.Expr]:
+    """What GROUP BY names; the number of an output column is its expression."""
+    group = select.args.get("group")
+    for key in group.expressions if group else ():
+        at = int(key.name) if isinstance(key, exp.Literal) and key.is_int else 0
+        yield select.selects[at - 1].unalias() if 0 < at <= len(select.selects) else key
+
+
 def _resolved(node: exp.Expr, select: exp.Select) -> exp.Expr:
-    """A copy in which the names and numbers of output columns are the expressions that they stand for."""
-    if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit() and node.parent_select is select:
-        at = int(node.name) - 1
-        if node.arg_key == "expressions" and 0 <= at < len(select.selects):
-            return select.selects[at].unalias()
+    """A copy in which the names of output columns are the expressions that they stand for."""
     named = {one.alias.lower(): one.this for one in select.selects if isinstance(one, exp.Alias)}
-    if isinstance(node, exp.Column) and not node.table and node.name.lower() in named:
-        meant = named[node.name.lower()]
-        return meant if isinstance(meant, exp.Expr) else node
-    if not any(isinstance(one, exp.Column) and not one.table and one.name.lower() in named for one in _within(node)):
-        return node
 
     def swap(one: exp.Expr) -> exp.Expr:
-        known = isinstance(one, exp.Column) and not one.table
-        return exp.Paren(this=named[one.name.lower()].copy()) if known and one.name.lower() in named else one
+        plain = isinstance(one, exp.Column) and not one.table and one.parent_select is None
+        return exp.Paren(this=named[one.name.lower()].copy()) if plain and one.name.lower() in named else one
 
     return node.copy().transform(swap)
 

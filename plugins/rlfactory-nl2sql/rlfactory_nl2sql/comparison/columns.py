@@ -35,7 +35,9 @@ def match_in_any_order(gold: Sequence[Sequence[Any]], found: Sequence[Sequence[A
     by_values: dict[Any, list[Numbers]] = {}
     for kind in copies:
         by_values.setdefault(_values(kind, parts), []).append(kind)
-    candidates = sorted(((by_values.get(_values(column, parts), []), column) for column in mine), key=_fewest)
+    candidates = sorted(
+        ((by_values.get(_values(column, parts), []), column) for column in mine), key=lambda pair: len(pair[0])
+    )
     rows = (0,) * (ends[-1] if ends else 0)
     waiting: list[tuple[tuple[Numbers, ...], Numbers, Numbers]] = [((), rows, rows)]
     while waiting:
@@ -66,7 +68,3 @@ def _numbered(values: Any, numbers: dict[Any, int]) -> Numbers:
 def _values(column: Numbers, parts: Sequence[slice]) -> tuple[Any, ...]:
     """What a column holds in each part, whatever the order of rows."""
     return tuple(tuple(sorted(column[part])) for part in parts)
-
-
-def _fewest(candidates: tuple[list[Numbers], Numbers]) -> int:
-    return len(candidates[0])

@@ -14,7 +14,6 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
 from decimal import Decimal
-from functools import partial
 from typing import Any
 
 _PLAIN = frozenset({int, str, bytes, type(None)})
@@ -50,10 +49,10 @@ def representatives(columns: Iterable[Sequence[Any]], tolerance: float) -> Mappi
     if not any(isinstance(number, float) for number in numbers):
         return found
     for group in _groups(sorted(numbers), tolerance):
-        whole = [number for number in group if isinstance(number, int)]
-        for number in group:
-            if isinstance(number, float):
-                found[number] = min(whole or group[:1], key=partial(_distance, number))
+        whole = [number for number in group if isinstance(number, int)] or group[:1]
+        found |= {
+            one: min(whole, key=lambda other, one=one: abs(other - one)) for one in group if isinstance(one, float)
+        }
     return found
 
 
@@ -91,10 +90,6 @@ def _chains(numbers: Sequence[float], tolerance: float) -> Iterator[Sequence[flo
         if stop == len(numbers) or not _near(numbers[stop - 1], numbers[stop], tolerance):
             yield numbers[start:stop]
             start = stop
-
-
-def _distance(one: float, other: float) -> float:
-    return abs(one - other)
 
 
 def _near(one: float, other: float, tolerance: float) -> bool:

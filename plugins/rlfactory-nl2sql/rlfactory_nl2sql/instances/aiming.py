@@ -11,35 +11,30 @@ from __future__ import annotations
 import math
 import random
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import islice, product
+from itertools import cycle, islice, product
 from typing import Any
 
-from rlfactory_nl2sql.checks.scopes import Origin
 from rlfactory_nl2sql.checks.thresholds import Threshold
 from rlfactory_nl2sql.connection import Row
-from rlfactory_nl2sql.instances.conditions import Conditions
+from rlfactory_nl2sql.instances.conditions import dealt
 from rlfactory_nl2sql.instances.domains import Kind
 from rlfactory_nl2sql.instances.links import Part
-from rlfactory_nl2sql.instances.variants import Variants
 from rlfactory_nl2sql.instances.workshop import Place, Workshop
 
 _MOST = 1_300  # rows that are added to an instance
-_SMALL = 90  # rows of a group: a larger one is only made in some instances
+_SMALL = 90  # rows that a group needs: a larger one is only made in some instances
 _TRIED = 8  # rows that are tried as models of a group
 _VARIANTS = 20  # rows of a group that fail a condition, or meet it at its edge
 _REPEATED = 4  # groups that are made again with a change in what identifies them
-_BATCHES = 12  # of copies, until a group has its size
-_MOST_MET = 320  # likewise, for another threshold
-_SINGLE = 60  # rows of a group by which an average or a share is set
+_CHANGES = 60  # that bring a group back over its threshold
 _NEAR = 1e-9
-# By number in each eight: the sides of the threshold on which there are groups. Others are left as they are.
-_SIDES: Mapping[int, str] = {1: "both", 2: "both", 5: "below", 6: "both", 0: "below"}
-_ALONE: Mapping[int, str] = {1: "above", 2: "below", 5: "below", 6: "above", 0: "above"}  # where there is one group
-_OTHER = {"above": "below", "below": "above", "both": "both"}
+# By number in each eight: whether groups are above the threshold, below it, or both; in others there are none.
+_SIDES: Mapping[int, Sequence[bool]] = {1: (True, False), 2: (True, False), 5: (False,), 6: (True, False), 0: (False,)}
+_ABOVE = {0, 1, 6}  # likewise, where there can be one group only; the next eight have theirs on the other side
 _LARGE = frozenset({1, 2, 5, 9, 14})
 # Errors of a threshold that cannot be measured: it compares no numbers, takes long, or SQLite cannot hold its values.
 _UNMEASURED = (sqlite3.Error, ArithmeticError, ValueError, TypeError)
@@ -51,7 +46,6 @@ def aim(
     parts: Mapping[str, Part],
     rows: Mapping[str, Sequence[Row]],
     thresholds: Sequence[Threshold],
-    conditions: Conditions,
     number: int,
     rng: random.Random,
 ) -> Mapping[str, Sequence[Row]]:
@@ -67,7 +61,7 @@ def aim(
     except _UNMEASURED:
         return rows
     with closing(made) as shop:
-        aiming = Aiming(shop, thresholds, conditions, number)
+        aiming = Aiming(shop, thresholds, number)
         for threshold in thresholds:
             aiming.groups(threshold)
         return {name: [tuple(row) for row in held.values()] for name, held in shop.rows.items()}
@@ -81,36 +75,28 @@ class Group:
     table: str  # whose rows are copied
     model: list[Any]  # one of its rows
     key: tuple[Any, ...]
-    held: set[int]  # columns that decide to which group a row belongs
+    kept: Mapping[int, Any]  # the values that decide to which group a row belongs
     rows: list[Place] = field(default_factory=list)
     ups: list[Maker] = field(default_factory=list)  # rows that raise the left side over the right one
     downs: list[Maker] = field(default_factory=list)
-
-    @property
-    def kept(self) -> dict[int, Any]:
-        """The values of the held columns."""
-        return {at: self.model[at] for at in self.held}
 
 
 class Aiming:
     """Adds the groups for the thresholds of one query to an instance."""
 
-    def __init__(self, shop: Workshop, thresholds: Sequence[Threshold], conditions: Conditions, number: int) -> None:
+    def __init__(self, shop: Workshop, thresholds: Sequence[Threshold], number: int) -> None:
         self._shop, self._rng, self._thresholds = shop, shop.rng, thresholds
         self._number, self._left = number, _MOST
         self._models = {name: list(rows.values()) for name, rows in shop.rows.items()}
-        keys = [one for threshold in thresholds for one in threshold.keys if one is not None]
-        self._variants = Variants(shop, self._models, conditions, keys, number)
 
     def groups(self, threshold: Threshold) -> None:
         """Make the groups for one threshold, as far as they can be measured and there is room for them."""
-        single = not threshold.keys or not threshold.fixed
-        side = (_ALONE if single else _SIDES)[self._number % 8]
-        if single and self._number > 8:
-            side = _OTHER[side]
+        sides = _SIDES[self._number % 8]
+        if not threshold.keys or not threshold.fixed:
+            sides = ((self._number % 8 in _ABOVE) == (self._number <= 8),)
         try:
-            for one in ("above", "below") if side == "both" else (side,):
-                self._group(threshold, above=one == "above")
+            for above in sides:
+                self._group(threshold, above=above)
         except _UNMEASURED:
             return
 
@@ -118,28 +104,35 @@ class Aiming:
         group = self._begun(threshold)
         if group is None:
             return
-        for row in islice(self._variants.of(group.table, group.model, group.held, failing=not above), _VARIANTS):
+        for row in islice(self._variants(group.table, group.model, group.kept), _VARIANTS):
             self._add(group, row)
         for other in self._thresholds:
             if other is not threshold and other.keys == threshold.keys:
-                self._meet(group, other)
-        reached = self._climb(group, above=above)
+                self._raise(group, other)
+        reached = self._cross(group, above=above)
         self._set(group, above=above)
-        self._beget(group)
-        if not threshold.fixed:  # further rows would move the other side
-            return
-        if reached and above:
+        if reached and above and threshold.fixed:  # otherwise further rows would move the other side
             self._repeat(group)
-        elif reached:
-            self._pair(group)
+
+    def _variants(self, table: str, model: Sequence[Any], kept: Mapping[int, Any]) -> Iterator[list[Any]]:
+        """Copies of a row with a value or a reference of another row, or NULL: some fail a condition, or nearly do."""
+        part, models = self._shop.parts[table], self._models[table]
+        places = [(at,) for at in part.free] + [link.places for link in part.links]
+        free = [some for some in places if kept.keys().isdisjoint(some)]
+        nulls = [at for at in range(len(model)) if part.domains[at].nulls and at not in part.keys.filled]
+        changes = [(some, False) for some in free] + [(some, True) for some in free if {*nulls}.issuperset(some)]
+        for some, null in islice(dealt((changes,), self._rng), 2 * _VARIANTS if changes else 0):
+            other = self._rng.choice(models)
+            row = self._shop.copied(table, model, {**kept, **{at: None if null else other[at] for at in some}})
+            if row is not None:
+                yield row
 
     def _begun(self, threshold: Threshold) -> Group | None:
         """A group of few rows to which others can be added, with a key of its own if that can be."""
-        shop = self._shop
-        before = shop.measure(threshold.measure)
+        shop, before = self._shop, self._shop.measure(threshold.measure)
         origins = [one for one in threshold.keys if one is not None]
-        tables = sorted(threshold.tables, key=shop.depth, reverse=True)
-        for table, origin in product(tables, (*origins, None)):
+        tables = [name for name in shop.parts if name in threshold.tables]
+        for table, origin in product(tables[::-1], (*origins, None)):
             held = shop.holding(table, origins)
             for model in self._models[table][:_TRIED]:
                 keep = {at: model[at] for at in held}
@@ -153,7 +146,7 @@ class Aiming:
                 if not threshold.fixed and threshold.keys:  # the right side of all groups has changed
                     changed = fresh or [key for key in changed if before[key][0] != after[key][0]]
                 if len(changed) == 1 and (fresh or origin is None):
-                    group = Group(threshold, table, row, changed[0], held, [place])
+                    group = Group(threshold, table, row, changed[0], {at: row[at] for at in held}, [place])
                     self._find_movers(group)
                     if group.ups:
                         return group
@@ -164,49 +157,29 @@ class Aiming:
 
     def _find_movers(self, group: Group) -> None:
         """Find rows that change the group's measure when they are added."""
-        shop, table, models = self._shop, group.table, self._models[group.table]
-        keep = group.kept
-
-        def like(other: Sequence[Any]) -> Maker:
-            return lambda: shop.copied(table, other, keep)
-
-        def varied() -> list[Any] | None:
-            return shop.copied(table, self._rng.choice((group.model, *models[:_TRIED])), keep)
-
+        models = self._models[group.table]
+        copied, renewed = partial(self._shop.copied, group.table), partial(self._shop.renewed, group.table)
+        others = self._rng.sample(models, min(len(models), _TRIED))
+        for other in others[:2]:  # an average has to be one of several values
+            self._add(group, copied(other, group.kept))
         if not group.threshold.fixed:
-            others = (partial(shop.copied, table, other, {}) for other in self._rng.sample(models, min(len(models), 4)))
-            group.downs = [maker for maker in others if (self._trial(group, maker) or 0) < 0]
+            self._sort(group, [partial(copied, other, {}) for other in others[:4]])
+            group.ups.clear()
+        self._sort(group, [partial(copied, other, group.kept) for other in (group.model, *others)])
+        if not group.ups:
+            arguments = product((group.model, *others[:_TRIED]), group.threshold.arguments)
+            self._sort(group, [partial(renewed, row, origin) for row, origin in arguments])
 
-        def anew(origin: Origin) -> list[Any] | None:
-            row = varied()
-            return shop.renewed(table, row, origin) if row is not None else None
-
-        if group.threshold.monotone:
-            arguments = group.threshold.arguments
-            renewing: list[list[Maker]] = [
-                [partial(shop.renewed, table, group.model, one), partial(anew, one)] for one in arguments
-            ]
-            plain: list[Maker] = [like(group.model), varied]
-            group.ups = next((makers for makers in (plain, *renewing) if (self._trial(group, makers[0]) or 0) > 0), [])
-            return
-        for other in (group.model, *self._rng.sample(models, min(len(models), 2 * _TRIED))):
-            step = self._trial(group, like(other))
-            if step:
-                (group.ups if step > 0 else group.downs).append(like(other))
-            if len(group.rows) < 3:  # an average has to be one of several values
-                self._add(group, like(other)())
-            if len(group.ups) > 1 and len(group.downs) > 1:
-                return
-
-    def _trial(self, group: Group, maker: Maker) -> float | None:
+    def _sort(self, group: Group, makers: Sequence[Maker]) -> None:
         before = self._measured(group)
-        row = maker()
-        if row is None or before is None:
-            return None
-        place = self._shop.add(group.table, row)
-        after = self._measured(group)
-        self._shop.remove(place)
-        return None if after is None else after - before
+        for maker in makers:
+            row = maker()
+            if row is not None and before is not None:
+                place = self._shop.add(group.table, row)
+                step = (self._measured(group) or before) - before
+                self._shop.remove(place)
+                if step:
+                    (group.ups if step > 0 else group.downs).append(maker)
 
     def _measured(self, group: Group, threshold: Threshold | None = None) -> float | None:
         """By how much the left side of the threshold exceeds the right one."""
@@ -222,93 +195,56 @@ class Aiming:
 
     def _drop(self, group: Group, place: Place) -> list[Any]:
         self._left += 1
-        group.rows.remove(place)
+        group.rows = [one for one in group.rows if one != place]
         return self._shop.remove(place)
 
-    def _meet(self, group: Group, other: Threshold) -> None:
-        """Add rows until another threshold of the same groups is met."""
-        shop, table, keep = self._shop, group.table, group.kept
-        makers: list[Maker] = [partial(shop.copied, table, group.model, keep)]
-        makers += [partial(shop.renewed, table, group.model, origin) for origin in other.arguments]
-        for maker in makers:
-            before = self._measured(group, other)
-            for _ in range(_MOST_MET):
-                if _over(before, other):
-                    return
-                self._add(group, maker())
-                now = self._measured(group, other)
-                if now == before:
+    def _raise(self, group: Group, threshold: Threshold) -> bool:
+        """Add rows until the group is over a threshold; False if there is no room, or it never is."""
+        ways = [group.ups]
+        if threshold is not group.threshold:
+            renewed = partial(self._shop.renewed, group.table, group.model)
+            ways = [[partial(renewed, origin)] for origin in threshold.arguments]
+            ways.insert(0, [partial(self._shop.copied, group.table, group.model, group.kept)])
+        for makers in ways:
+            number, before = 1, self._measured(group, threshold)
+            while not _over(before, threshold):
+                if number > self._left or (number > _SMALL and self._number not in _LARGE):
+                    return False
+                for maker in islice(cycle(makers), number):
+                    self._add(group, maker())
+                now = self._measured(group, threshold)
+                if now is None or before is None or now <= before:
                     break
-                before = now
-
-    def _climb(self, group: Group, *, above: bool) -> bool:
-        """Bring the group to the last measure below the threshold, or the first one above it."""
-        threshold = group.threshold
-        if _over(self._measured(group), threshold):
-            self._descend(group)
-        for _ in range(_BATCHES):
-            before = self._measured(group)
-            if _over(before, threshold):
-                break
-            step = self._trial(group, group.ups[0])
-            if not step or step <= 0 or before is None:
-                return False
-            wanted = max(math.floor(-before / step), 1) if threshold.monotone else 1
-            if wanted > self._left or (wanted > _SMALL and self._number not in _LARGE):
-                return False
-            for at in range(wanted):
-                self._add(group, group.ups[at % len(group.ups)]())
-        for _ in range(_SINGLE):
-            if _over(self._measured(group), threshold):
-                break
-            self._add(group, group.ups[0]())
-        return self._step_back(group, above=above)
-
-    def _step_back(self, group: Group, *, above: bool) -> bool:
-        """Remove rows while the group stays above the threshold, and one more if it is to be below."""
-        threshold = group.threshold
-        if not _over(self._measured(group), threshold):
-            return False
-        if not threshold.fixed and group.downs:  # a copy has raised both sides
-            for at in range(_SINGLE):
-                place = self._add(group, group.downs[at % len(group.downs)]())
-                if not _over(self._measured(group), threshold):
-                    if above and place is not None:
-                        self._drop(group, place)
-                    return True
-        for place in group.rows[: -_SINGLE - 1 : -1]:
-            row = self._drop(group, place)
-            if not _over(self._measured(group), threshold):
-                if above:
-                    self._add(group, row)
+                number, before = max(math.floor(-now * number / (now - before)), 1), now
+            else:
                 return True
         return False
 
-    def _descend(self, group: Group) -> None:
-        """Take rows away, or add some, until the group is below the threshold. Rows without an effect stay."""
-        shop, threshold = self._shop, group.threshold
-        for at in range(_SINGLE if group.downs else 0):
+    def _cross(self, group: Group, *, above: bool) -> bool:
+        """Bring the group to the last measure below its threshold, or to the first one above it."""
+        shop, threshold, before = self._shop, group.threshold, self._measured(group)
+        downs = group.downs if _over(before, threshold) or not threshold.fixed else []
+        if not self._raise(group, threshold):
+            return False
+        for at in range(_CHANGES if downs else 0):
+            place = self._add(group, downs[at % len(downs)]())
             if not _over(self._measured(group), threshold):
-                return
-            self._add(group, group.downs[at % len(group.downs)]())
-        for place in group.rows[:0:-1]:
-            before = self._measured(group)
-            if not _over(before, threshold):
-                return
-            row = self._drop(group, place)
-            if self._measured(group) == before:
+                if above and place is not None:
+                    self._drop(group, place)
+                return True
+        places, before = group.rows[:0:-1], self._measured(group)
+        if not threshold.keys or not threshold.fixed:
+            others = {(group.table, at) for at in shop.rows[group.table]} - {*group.rows}
+            places += self._rng.sample(sorted(others), len(others))
+        for place in (*places, group.rows[0]):
+            row, now = self._drop(group, place), self._measured(group)
+            over = _over(now, threshold)
+            if now == before or (above and not over):
                 self._add(group, row)
-        if threshold.keys and threshold.fixed:
-            return
-        own = set(group.rows)
-        others = [(group.table, at) for at in shop.rows[group.table] if (group.table, at) not in own]
-        self._rng.shuffle(others)
-        while others and _over(before := self._measured(group), threshold):
-            some = [others.pop() for _ in range(min(len(others), 1 + max(int(before or 0) // 2, 0)))]
-            rows = [shop.remove(place) for place in some]
-            if self._measured(group) == before:
-                for row in rows:
-                    shop.add(group.table, row)
+            if not over:
+                return True
+            before = now
+        return False
 
     def _set(self, group: Group, *, above: bool) -> None:
         """Change a number that is aggregated so that the threshold is met exactly, or missed by as little as can be."""
@@ -318,9 +254,9 @@ class Aiming:
             at = names.index(origin.column) if origin.table == group.table else -1
             if at not in part.free or part.domains[at].kind is not Kind.NUMBER or part.domains[at].closed:
                 continue
-            for place in self._rng.sample(group.rows, min(len(group.rows), _TRIED)):
-                if self._set_one(group, place, at, above=above):
-                    return
+            places = self._rng.sample(group.rows, min(len(group.rows), _TRIED))
+            if any(self._set_one(group, place, at, above=above) for place in places):
+                return
 
     def _set_one(self, group: Group, place: Place, at: int, *, above: bool) -> bool:
         shop, part, row = self._shop, self._shop.parts[group.table], self._shop.rows[group.table][place[1]]
@@ -340,54 +276,19 @@ class Aiming:
         shop.change(place, at, old)
         return False
 
-    def _beget(self, group: Group) -> None:
-        """Let rows that the query also reads refer to some of the group's, as far as the measure stays."""
-        shop = self._shop
-        links = [
-            (table, link)
-            for table in group.threshold.tables
-            for link in shop.parts[table].links
-            if link.target == group.table and table != group.table and self._models[table]
-        ]
-        for table, link in links:
-            for place in group.rows[:_TRIED]:
-                before, target = self._measured(group), shop.rows[group.table][place[1]]
-                made = shop.copied(table, self._rng.choice(self._models[table]), link.reference(target))
-                if made is not None:
-                    child = shop.add(table, made)
-                    if self._measured(group) != before:
-                        shop.remove(child)
-
-    def _pair(self, group: Group) -> None:
-        """A second group of a few rows which differs from the group below only in what identifies it."""
-        for origin in (one for one in group.threshold.keys if one is not None):
-            row = self._shop.renewed(group.table, group.model, origin)
-            if row is not None:
-                keep = {at: row[at] for at in group.held}
-                self._shop.add(group.table, row)
-                for _ in range(2):
-                    made = self._shop.copied(group.table, row, keep)
-                    if made is not None:
-                        self._shop.add(group.table, made)
-                return
-
     def _repeat(self, group: Group) -> None:
         """The same group below rows that fail a condition, where what identifies it is one of them."""
-        shop = self._shop
-        for link in (link for link in shop.parts[group.table].links if {*link.places} & group.held):
+        shop, own = self._shop, [self._shop.rows[table][at] for table, at in group.rows]
+        for link in (link for link in shop.parts[group.table].links if group.kept.keys() & {*link.places}):
             target = shop.target(link, group.model)
-            for row in islice(self._variants.of(link.target, target, set(), failing=True), _REPEATED) if target else ():
-                if len(group.rows) > self._left:
-                    return
+            for row in islice(self._variants(link.target, target, {}), _REPEATED) if target else ():
                 shop.add(link.target, row)
-                changes = link.reference(row)
-                before, own = self._measured(group), list(group.rows)
-                for place in own:
-                    self._add(group, shop.copied(group.table, shop.rows[group.table][place[1]], changes))
-                    if place is own[0] and self._measured(group) != before:  # it is no group of its own
-                        self._drop(group, group.rows[-1])
+                before, changes = self._measured(group), link.reference(row)
+                for at, one in enumerate(own if len(own) <= self._left else ()):
+                    place = self._add(group, shop.copied(group.table, one, changes))
+                    if at == 0 and place is not None and self._measured(group) != before:  # no group of its own
+                        self._drop(group, place)
                         break
-                group.rows = own
 
 
 def _over(measured: float | None, threshold: Threshold) -> bool:

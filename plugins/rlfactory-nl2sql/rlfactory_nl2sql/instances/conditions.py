@@ -7,6 +7,7 @@ import math
 import operator
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,13 +16,15 @@ from itertools import cycle
 from typing import Any
 
 from rlfactory_nl2sql.checks.constants import Constant
-from rlfactory_nl2sql.instances.domains import ISO_DATE, Domain, Kind, as_date, distinct, kind_of
+from rlfactory_nl2sql.instances.domains import ISO_DATE, Domain, Kind, distinct, kind_of
 from rlfactory_nl2sql.instances.links import Part
-from rlfactory_nl2sql.instances.pieces import sorted_sides, tried
+from rlfactory_nl2sql.instances.pieces import Met, tried
 
 NULL_TESTS = frozenset({"null", "not null"})
 _MOST_SHOWN = 60  # for a larger LIMIT no rows are added, since a database has to stay small
 _GIVEN = 12  # given values that are sorted into inside and beside: enough to have some of each
+_ALIKE = 3  # values of each choice of conditions that are near a boundary
+_MOST_KINDS = 40  # of such choices
 _ORDERS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "<>": operator.ne,
@@ -42,6 +45,20 @@ class Boundary:
 
     inside: Groups  # meet as many of the conditions as one value can; empty if no row may meet them
     beside: Groups  # meet fewer conditions; most are close to meeting one more
+
+    @classmethod
+    def between(cls, *groups: Sequence[tuple[Any, Met]]) -> Boundary | None:
+        """The boundary between values, each with the conditions that it meets; None without any.
+
+        With OR, perhaps no value meets all. A value is inside unless another meets the same conditions and more.
+        """
+        every = {met for group in groups for _, met in group}
+        good = {met for met in every if met and not any(met < other for other in every)}
+        inside, beside = (
+            [some for group in groups if (some := [value for value, met in group if (met in good) is wanted])]
+            for wanted in (True, False)
+        )
+        return cls(inside or beside, beside or inside) if inside or beside else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +123,17 @@ def _boundary_of(part: Part, place: int, constants: Sequence[Constant]) -> Bound
     tests = tuple(dict.fromkeys(one.test for one in constants if one.test is not None))
     if not tests:
         return boundary(domain, [one for one in constants if one.operator in NULL_TESTS])
-    inside, beside = sorted_sides(domain, tried(part.table, part.sample, place, tests))
-    return Boundary(inside or beside, beside or inside) if inside or beside else None
+    near: dict[Any, Met] = {}
+    others: dict[Any, Met] = {}
+    taken = Counter[tuple[Met, bool]]()
+    for one in tried(part.table, part.sample, place, tests):
+        if domain.accepts(one.value):
+            taken[one.met, one.given] += 1
+            if taken[one.met, one.given] <= _ALIKE and len(taken) <= _MOST_KINDS:
+                near[one.value] = one.met
+            elif one.given:
+                others[one.value] = one.met
+    return Boundary.between([*near.items()], [*others.items()])
 
 
 def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
@@ -120,18 +146,11 @@ def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:
             return None
         null, known = ((None,),), (domain.known[:_GIVEN],)
         return Boundary(null, known) if "null" in nulls else Boundary(known, null)
-    given = [value for value in domain.known[:_GIVEN] if value not in made]
-    met = [frozenset(at for at, one in enumerate(constants) if _meets(value, one)) for value in (*made, *given)]
-    # With OR, perhaps no value meets all. A value is inside unless another meets the same conditions and more.
-    good = [bool(mine) and not any(mine < other for other in met) for mine in met]
-    sides: dict[bool, Groups] = {}
-    for wanted in (True, False):
-        groups = (
-            [value for value, its in zip(made, good, strict=False) if its is wanted],
-            [value for value, its in zip(given, good[len(made) :], strict=True) if its is wanted],
-        )
-        sides[wanted] = tuple(group for group in groups if group)
-    return Boundary(sides[True] or sides[False], sides[False] or sides[True])
+
+    def met(values: Sequence[Any]) -> list[tuple[Any, Met]]:
+        return [(value, frozenset(at for at, one in enumerate(constants) if _meets(value, one))) for value in values]
+
+    return Boundary.between(met(made), met([value for value in domain.known[:_GIVEN] if value not in made]))
 
 
 def dealt(groups: Groups, rng: random.Random) -> Iterator[Any]:
@@ -189,7 +208,7 @@ def _dates_around(domain: Domain, text: str) -> Iterator[Any]:
         for made in _parts_around(text, *found.groups()) if found else ():
             with suppress(ValueError):  # there may be no such date, for example 2023-02-30
                 dt.date.fromisoformat(made[:10])
-                yield as_date(made, value)
+                yield made if isinstance(value, str) else type(value).fromisoformat(made)
 
 
 def _parts_around(text: str, year: str, month: str, day: str, tail: str) -> Iterator[str]:

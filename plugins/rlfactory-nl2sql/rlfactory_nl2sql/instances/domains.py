@@ -14,7 +14,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from functools import lru_cache
@@ -33,8 +33,6 @@ _FREE_TEXT = re.compile(r"char|text|clob|string", re.IGNORECASE)
 _OPEN_TYPE = re.compile(f"{_FREE_TEXT.pattern}|date|time|year|num|dec|int|real|money|currency", re.IGNORECASE)
 _CLOSED_TYPE = re.compile(r"enum|set\b|bool|tinyint\(1\)", re.IGNORECASE)
 _LENGTH = re.compile(r"char\w*(?: varying)?\s*\((\d+)\)", re.IGNORECASE)
-_CLASSES = 20  # so few texts with a format, each of which comes as often as this, are all that there are
-_EACH = 4
 _DECIMALS = 6  # most digits after the point of a new number; more are noise of binary fractions
 _DAYS = (-31, -1, 1, 31)  # from one date to a new one
 _MOST_CHANGES = 4  # of a text
@@ -82,11 +80,6 @@ class Domain:
     def may_hold(self, value: Any) -> bool:
         """Whether it accepts a value, which also has the format of the given ones."""
         return self.accepts(value) and self.fits(value)
-
-    @property
-    def is_quantity(self) -> bool:
-        """Whether the values are numbers that can be added."""
-        return self.kind is Kind.NUMBER and self.shape is None
 
     def invent(self, rng: random.Random, known: Sequence[Any] = (), taken: Container[Any] | None = None) -> Any:
         """A possible value, new or given, made from ``known`` ones.
@@ -178,19 +171,16 @@ def learn(column: Column, sample: Sample, place: int) -> Domain:
         step=type(numbers[0])(Decimal(1).scaleb(-decimals)),
         decimals=decimals,
         format=format_ if kind is Kind.TEXT else None,
-        shape=_shape(values, known, kind, column.type) if format_ in {None, _DIGITS} else None,
+        shape=_shape(known, kind, column.type) if format_ in {None, _DIGITS} else None,
     )
 
 
-def _shape(values: Sequence[Any], known: Sequence[Any], kind: Kind, type_: str) -> Shape | None:
+def _shape(known: Sequence[Any], kind: Kind, type_: str) -> Shape | None:
     """The shape of texts, or of whole numbers that are dates, such as 20180131."""
     if kind is Kind.NUMBER and all(type(value) is int for value in known):
         return shape_of([str(value) for value in known])
     if kind is Kind.TEXT and (not type_ or _OPEN_TYPE.search(type_)) and not _CLOSED_TYPE.match(type_):
-        shape = shape_of([value for value in known if isinstance(value, str)])
-        few = len(known) <= _CLASSES and len(values) >= _EACH * len(known)
-        dated = shape is not None and any(form.dates for form in shape.forms.values())
-        return replace(shape, closed=True) if shape is not None and few and not dated else shape
+        return shape_of([value for value in known if isinstance(value, str)])
     return None
 
 
@@ -215,11 +205,6 @@ def comparable(value: Any) -> Any:
     if isinstance(value, str):
         return value.rstrip().casefold()
     return value if isinstance(value, int | float | Decimal | dt.date | uuid.UUID) else repr(value)
-
-
-def as_date(text: str, like: Any) -> Any:
-    """A date of the type of another. Raises ``ValueError`` if there is no such date, and the type needs one."""
-    return text if isinstance(like, str) else type(like).fromisoformat(text)
 
 
 def vary_text(text: str, other: str, rng: random.Random) -> str:

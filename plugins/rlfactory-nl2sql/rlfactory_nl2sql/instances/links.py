@@ -10,8 +10,8 @@ from typing import Any
 
 from rlfactory_nl2sql.checks.constants import TableColumn
 from rlfactory_nl2sql.connection import Row, TableRows
-from rlfactory_nl2sql.instances.checks import Checks
 from rlfactory_nl2sql.instances.domains import Sample, comparable, learn
+from rlfactory_nl2sql.instances.scratch import Checks
 from rlfactory_nl2sql.schema import Schema, Table
 
 
@@ -55,7 +55,22 @@ def links_of(schema: Schema) -> Mapping[str, tuple[Link, ...]]:
     for table in tables:
         if len(table.primary_key) == 1 and table.primary_key[0].lower() != "id":
             owners.setdefault(table.primary_key[0].lower(), table)
-    return {table.name: (*_declared(table, schema), *_meant(table, owners)) for table in tables}
+    found: dict[str, tuple[Link, ...]] = {}
+    for table in tables:
+        links = []
+        for key in table.foreign_keys:
+            target = schema.table(key.target)  # SQLite allows references to missing tables
+            columns = key.target_columns or target.primary_key if target else ()
+            if target is not None and not target.view and len(columns) == len(key.columns):
+                places = places_of(table, key.columns), places_of(target, columns)
+                links.append(Link(places[0], target.name, places[1], declared=True))
+        taken = {column.lower() for key in table.foreign_keys for column in key.columns}
+        for place, column in enumerate(table.columns):
+            owner = owners.get(column.name.lower())
+            if owner is not None and owner.name != table.name and column.name.lower() not in taken:
+                links.append(Link((place,), owner.name, places_of(owner, owner.primary_key), declared=False))
+        found[table.name] = tuple(links)
+    return found
 
 
 def in_order(links: Mapping[str, Sequence[Link]]) -> tuple[str, ...]:
@@ -72,24 +87,6 @@ def in_order(links: Mapping[str, Sequence[Link]]) -> tuple[str, ...]:
     for table in links:
         visit(table, frozenset())
     return tuple(ordered)
-
-
-def _declared(table: Table, schema: Schema) -> Iterator[Link]:
-    for key in table.foreign_keys:
-        target = schema.table(key.target)
-        if target is None or target.view:
-            continue  # SQLite allows references to missing tables
-        columns = key.target_columns or target.primary_key
-        if len(columns) == len(key.columns):
-            yield Link(places_of(table, key.columns), target.name, places_of(target, columns), declared=True)
-
-
-def _meant(table: Table, owners: Mapping[str, Table]) -> Iterator[Link]:
-    taken = {column.lower() for key in table.foreign_keys for column in key.columns}
-    for place, column in enumerate(table.columns):
-        owner = owners.get(column.name.lower())
-        if owner is not None and owner.name != table.name and column.name.lower() not in taken:
-            yield Link((place,), owner.name, places_of(owner, owner.primary_key), declared=False)
 
 
 class Keys:

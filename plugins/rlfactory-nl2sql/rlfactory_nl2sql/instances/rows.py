@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count, pairwise, repeat
+from itertools import chain, count, repeat
 from typing import Any
 
 from rlfactory_nl2sql.instances.conditions import Boundary, Conditions, dealt
@@ -53,18 +53,10 @@ EVEN = Character(rows=8, growth=1, values=2, nulls=0.5, barren=0, even=True)
 CHARACTERS: Sequence[Character] = (REPEATED, DIVERSE, SPARSE, TIED, REPEATED, DIVERSE, EVEN, DIVERSE)
 
 
-def character(number: int) -> Character:
-    """The character of instance 1, 2, 3 and so on."""
-    return CHARACTERS[(number - 1) % len(CHARACTERS)]
-
-
 _MOST = 300  # rows of a table
 _EVEN = 6  # likewise, where groups are equal: so many rows have two values, or two and NULL, equally often
 _WEIGHTS = {Role.SATISFIES_ALL: 0.4, Role.MISSES_ONE: 0.4, Role.RANDOM: 0.2}
 _SOME = 0.3  # the share of rows that miss all conditions, or that refer to nothing where only names say that they refer
-
-Missed = tuple["int | Link", ...]
-"""The conditions that a row nearly meets: on one of its columns, or on the row to which a link leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +65,6 @@ class Made:
 
     values: list[Any]
     role: Role
-    missed: Missed = ()
 
 
 @dataclass(slots=True)
@@ -140,13 +131,7 @@ class Filling:
             for link in ready:
                 self._refer(row, name, link, drawn[link])
             if all(row[place] is not None for place in needed):
-                self.rows[name].append(Made(row, role, missed))
-        free = [
-            place for place in sources if isinstance(place, int) and place not in bound and (place,) not in keys.unique
-        ]
-        if self.rows[name]:
-            for place in free:
-                self._share(place, self.rows[name])
+                self.rows[name].append(Made(row, role))
 
     def close_circles(self) -> None:
         """Set references within a table, each to an earlier row, and references to tables that were filled later."""
@@ -168,7 +153,7 @@ class Filling:
         number = min(round(max(rows, 3 * self.conditions.least) * self.rng.uniform(0.9, 1.2)), _MOST)
         return -(-number // _EVEN) * _EVEN if self._character.even else number
 
-    def _miss(self, able: Sequence[int | Link]) -> Missed:
+    def _miss(self, able: Sequence[int | Link]) -> Sequence[int | Link]:
         """One condition, which reveals mistakes with AND, or all conditions, which reveals mistakes with OR."""
         if len(able) > 1 and self.rng.random() < _SOME:
             return tuple(able)
@@ -196,42 +181,27 @@ class Filling:
         values = domain.pool(max(self._character.values, least + 2 if least > 1 else 0), self._salt, rng)
         if self._character.even and nulls:
             values, nulls = [*values, None], 0
-        if boundary is not None:
-            free = self._drawn(values)
-            beside = dealt(boundary.beside, rng)
-            inside = dealt(boundary.inside, rng) if boundary.inside else beside
-            mixed = (next(rng.choice((free, inside, beside))) for _ in count())
-            return Source(inside, beside, mixed, conditional=True, nulls=nulls)
         free = self._drawn(values)
-        return Source(free, free, free, conditional=False, nulls=nulls)
+        if boundary is None:
+            return Source(free, free, free, conditional=False, nulls=nulls)
+        beside = dealt(boundary.beside, rng)
+        inside = dealt(boundary.inside, rng) if boundary.inside else beside
+        mixed = (next(rng.choice((free, inside, beside))) for _ in count())
+        return Source(inside, beside, mixed, conditional=True, nulls=nulls)
 
     def _drawn(self, values: Sequence[Any]) -> Iterator[Any]:
-        return dealt((values,), self.rng) if self._character.even else weighted(values, self.rng)
-
-    def _share(self, place: int, rows: Sequence[Made]) -> None:
-        """Give the first row a value of its own, and the next two an equal one.
-
-        Many rows refer to these (see `_parents`), so that the largest group by a key is not the largest by a name that
-        several keys share.
-        """
-        rare = rows[0].values[place]
-        others = [made.values[place] for made in rows[1:] if made.values[place] not in (None, rare)]
-        if rare is not None and len(set(map(comparable, others))) > 1:
-            for made in rows[1:]:
-                if made.values[place] == rare:
-                    made.values[place] = self.rng.choice(others)
-            for first, second in pairwise(rows[1:3]):
-                second.values[place] = first.values[place]
+        """Values without end, of which the first are more frequent, unless all are equally frequent."""
+        weights = range(len(values), 0, -1)
+        some = (self.rng.choices(values, weights, k=32) for _ in count())
+        return dealt((values,), self.rng) if self._character.even else chain.from_iterable(some)
 
     def _parents(self, link: Link, nulls: float) -> Source:
         """The rows of the table to which a link leads, and the share of rows that refer to none of them."""
         rng, rows = self.rng, self.rows[link.target]
-        order = [*range(min(3, len(rows))), *rng.sample(range(3, len(rows)), max(len(rows) - 3, 0))]
+        order = [0, *rng.sample(range(1, len(rows)), len(rows) - 1)]
         referred = order[: max(round(len(order) * (1 - self._character.barren)), 1)]
-        first = (5 + self.conditions.least, 3, 3)
-        often = {at: first[at] if at < 3 else rng.choice((2, 3)) for at in referred}
-        if self._character.even:
-            often = dict.fromkeys(referred, 1)
+        often = {at: 1 if self._character.even else rng.choice((2, 3)) for at in referred}
+        often[0] = 1 if self._character.even else 5 + self.conditions.least
         conditional = any(made.role is Role.MISSES_ONE for made in rows)  # otherwise the rows are alike
         satisfying = [at for at in referred if rows[at].role is Role.SATISFIES_ALL or not conditional] or referred
         missing = [at for at in referred if rows[at].role is Role.MISSES_ONE or not conditional] or referred
@@ -258,10 +228,3 @@ class Filling:
             if boundary and drawn[at] not in sides[Role.SATISFIES_ALL]:
                 roles[at] = Role.MISSES_ONE if drawn[at] in sides[Role.MISSES_ONE] else Role.RANDOM
         return drawn
-
-
-def weighted(values: Sequence[Any], rng: random.Random) -> Iterator[Any]:
-    """Values without end, of which the first are more frequent."""
-    weights = range(len(values), 0, -1)
-    while True:
-        yield from rng.choices(values, weights, k=32)

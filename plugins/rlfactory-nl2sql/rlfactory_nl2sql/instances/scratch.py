@@ -1,12 +1,11 @@
-"""A table of one row in memory, for which SQLite evaluates expressions before rows reach a database."""
+"""A table of one row in memory, for which SQLite evaluates CHECKs and conditions before rows reach a database."""
 
 from __future__ import annotations
 
 import datetime as dt
 import sqlite3
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -29,31 +28,25 @@ class Scratch:
         self._columns = [quoted(column.name) for column in table.columns]
         self._places = {column.name: place for place, column in enumerate(table.columns)}
         self._generated = {place for place, column in enumerate(table.columns) if column.generated}
-        self._most = most
-        self._connection = self._opened()
+        self._connection = sqlite3.connect(":memory:", isolation_level=None)
+        self._connection.execute("PRAGMA ignore_check_constraints = ON")
+        if most is not None:
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, most)
         try:
             if model is None:
                 raise sqlite3.ProgrammingError
-            self._fill(table.sql, {*self._places.values()} - self._generated, model)
+            stored = sorted({*self._places.values()} - self._generated)
+            names, marks = ", ".join(self._columns[place] for place in stored), ", ".join("?" * len(stored))
+            self._connection.execute("BEGIN")
+            self._connection.execute(table.sql)
+            insert = f"INSERT INTO {self._name} ({names}) VALUES ({marks})"  # noqa: S608 - a name in quotes
+            self._connection.execute(insert, [plain(model[place]) for place in stored])
         except (sqlite3.Error, OverflowError, UnicodeError):  # for example a function or a collation of its program
-            self._connection.close()
-            self._generated, self._connection = set(), self._opened()
-            self._fill(f"CREATE TABLE {self._name} ({', '.join(self._columns)})", set(), ())
+            self._connection.rollback()
+            self._generated = set()
+            self._connection.execute(f"CREATE TABLE {self._name} ({', '.join(self._columns)})")
+            self._connection.execute(f"INSERT INTO {self._name} DEFAULT VALUES")
         self._connection.set_authorizer(self._authorize)
-
-    def _opened(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(":memory:", isolation_level=None)
-        connection.execute("PRAGMA ignore_check_constraints = ON")
-        if self._most is not None:
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, self._most)
-        return connection
-
-    def _fill(self, definition: str, places: set[int], model: Row) -> None:
-        self._connection.execute(definition)
-        names, marks = ", ".join(self._columns[place] for place in sorted(places)), ", ".join("?" * len(places))
-        what = f"({names}) VALUES ({marks})" if places else "DEFAULT VALUES"
-        values = [plain(model[place]) for place in sorted(places)]
-        self._connection.execute(f"INSERT INTO {self._name} {what}", values)
 
     def _authorize(self, action: int, first: str | None, second: str | None, *_: str | None) -> int:
         if action == sqlite3.SQLITE_READ and second:
@@ -61,13 +54,16 @@ class Scratch:
         refused = action == sqlite3.SQLITE_FUNCTION and (second or "").lower() in REFUSED_FUNCTIONS
         return sqlite3.SQLITE_DENY if refused else sqlite3.SQLITE_OK
 
-    def places(self, sql: str) -> tuple[int, ...]:
+    def places(self, sql: str) -> tuple[int, ...] | None:
         """The places of the columns that an expression reads; of all, if it reads a generated one.
 
-        Raises `sqlite3.Error` if SQLite cannot evaluate it.
+        None if SQLite cannot evaluate it, for example a function of another database.
         """
         self._read.clear()
-        self._connection.execute(f"SELECT ({sql}\n) FROM {self._name} LIMIT 0")  # noqa: S608 - as `ask`
+        try:
+            self._connection.execute(f"SELECT ({sql}\n) FROM {self._name} LIMIT 0")  # noqa: S608 - as `ask`
+        except sqlite3.Error:
+            return None
         found = {place for name, place in self._places.items() if name in self._read}
         stored = {*self._places.values()} - self._generated
         return tuple(sorted(stored if found & self._generated else found))
@@ -85,8 +81,43 @@ class Scratch:
         return found
 
     def close(self) -> None:
-        with suppress(sqlite3.Error):
-            self._connection.close()
+        self._connection.close()
+
+
+class Checks:
+    """The declared CHECKs of one table that SQLite can evaluate; others are not known to hold.
+
+    Args:
+        given: rows of the table.
+    """
+
+    def __init__(self, table: Table, given: Sequence[Row] = ()) -> None:
+        self._scratch = Scratch(table, given[0] if given else None) if table.checks else None
+        read = [(sql, self._scratch.places(sql)) for sql in table.checks] if self._scratch else []
+        self._all = [(sql, places) for sql, places in read if places is not None]
+        self.places = frozenset(place for _, places in self._all for place in places)  # of the columns that they read
+
+    def hold(self, row: Sequence[Any]) -> bool:
+        """Whether a row violates none; NULL is no violation."""
+        return all(self._holds(sql, {place: row[place] for place in places}) for sql, places in self._all)
+
+    def allows(self, place: int, value: Any) -> bool:
+        """Whether the CHECKs of this column alone hold for a value."""
+        return all(self._holds(sql, {place: value}) for sql, places in self._all if places == (place,))
+
+    def close(self) -> None:
+        if self._scratch is not None:
+            self._scratch.close()
+
+    def _holds(self, sql: str, values: Mapping[int, Any]) -> bool:
+        assert self._scratch is not None  # there are CHECKs
+        try:
+            (violated,) = self._scratch.ask(values, f"NOT ({sql}\n)")
+        except sqlite3.IntegrityError:  # another type in a STRICT table; a reference that NOT NULL wants is set later
+            return None in values.values()
+        except (sqlite3.Error, OverflowError, UnicodeError):
+            return False
+        return not violated
 
 
 def plain(value: Any) -> Any:

@@ -4,22 +4,20 @@ A text is a row of pieces: digits, letters (with points, as in ``web.de``), and 
 and a for letters, as in ``$0,0.0``. A column has a shape if few forms come again and again, and signs or digits are in
 nearly all texts. Then a new text has a given form, and each of its pieces is like those at its place: letters are given
 ones, and so are numbers if the same few come again and again; other numbers have a given width and range. Where all
-texts hold a date, a new one holds a date that exists, near the given years. Where no number is greater than the next,
-or all are less by the same, this holds as well, and so do letters that check numbers.
+texts hold a date, a new one holds a date that exists, near the given years. Letters that check numbers do so.
 """
 
 from __future__ import annotations
 
 import calendar
 import datetime as dt
-import math
 import random
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise, permutations
+from itertools import permutations
 
 _PIECES = re.compile(r"\d+|[^\W\d_]+(?:[._][^\W\d_]+)*|[\W_]")
 _PLAIN = re.compile(r"[^\W\d_]|[ .'&-]")  # characters of names and sentences
@@ -37,7 +35,6 @@ _LISTED = 0.2  # the share of texts that have a separator
 _FEW = 3  # so many texts to a form, and so many items of lists to a different one
 _DATES = 5  # so many texts show that digits are dates, fewer if they are as long as this:
 _WHOLE_DATE = 8
-_ORDERED = 20  # so many texts show that a number is at most the next
 _MOST_RESTS = 40  # that are tried for check letters
 _FREE = 3  # digits of a number that may have any value
 _CHANGED = 0.7  # the share of new texts with another number rather than with a piece of another text
@@ -55,10 +52,6 @@ _COMPACT = {
 
 Date = tuple[tuple[int, slice], ...]
 """The places of a year, a month and perhaps a day: a piece, and the characters in it."""
-
-
-Step = tuple[int, int, float, float]
-"""The places of a number and the next one, and the least and the most that this is greater by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +104,6 @@ class Form:
     places: tuple[Place, ...]
     dates: tuple[Date, ...]
     years: range  # of these
-    steps: tuple[Step, ...]
     checks: tuple[Check, ...]
 
     def mended(self, pieces: Sequence[str]) -> list[str]:
@@ -128,7 +120,6 @@ class Form:
             all(_is_dated(place, piece) if at in dated else place.fits(piece) for at, (place, piece) in each)
             and all((day := _day(date, pieces)) and day.year in self.years for date in self.dates)
             and self.mended(pieces) == list(pieces)
-            and all(least <= int(pieces[at]) - int(pieces[before]) <= most for before, at, least, most in self.steps)
         )
 
     def on(self, day: dt.date, pieces: Sequence[str]) -> Iterator[str]:
@@ -149,12 +140,9 @@ class Shape:
     """The forms of a column's texts."""
 
     forms: Mapping[str, Form]
-    closed: bool = False  # whether no new texts can be made: the same few come again and again
 
     def fits(self, text: str) -> bool:
         """Whether a new text could be one of the column."""
-        if self.closed:
-            return False
         pieces = _PIECES.findall(text)
         form = self.forms.get(form_of(pieces))
         return form is not None and form.fits(pieces)
@@ -245,12 +233,10 @@ def _form(texts: Sequence[Sequence[str]]) -> Form:
     valid = [(date, days) for date, days in found if all(day and day.year in _POSSIBLE for day in days)]
     years = [day.year for _, days in valid for day in days if day]
     numbers = [at for at, column in enumerate(columns) if column[0].isdecimal()]
-    steps = [(one, other, *_step(columns[one], columns[other])) for one, other in pairwise(numbers)]
     return Form(
         tuple(_place(columns, at) for at in range(len(columns))),
         tuple(date for date, _ in valid),
         range(min(years) - _YEARS, max(years) + _YEARS + 1) if years else range(0),
-        tuple(step for step in steps if step[2:] != (-math.inf, math.inf)),
         tuple(check for at in _letters(columns) for number in numbers for check in _checks(columns, at, number)),
     )
 
@@ -266,14 +252,6 @@ def _checks(columns: Sequence[Sequence[str]], at: int, number: int) -> Iterator[
         if all(found.setdefault(rest, letter) == letter for rest, letter in rests):
             yield Check(at, number, divisor, found)
             return
-
-
-def _step(column: Sequence[str], following: Sequence[str]) -> tuple[float, float]:
-    """The least and the most that the following number is greater by."""
-    steps = {int(other) - int(one) for one, other in zip(column, following, strict=True)}
-    if len(steps) == 1 and len(column) >= _FEW and len({*column}) > 1:
-        return min(steps), max(steps)
-    return (0 if min(steps) >= 0 and len(column) >= _ORDERED else -math.inf), math.inf
 
 
 def _place(columns: Sequence[Sequence[str]], at: int) -> Place:

@@ -18,8 +18,8 @@ from rlfactory_nl2sql.connection import TableRows
 from rlfactory_nl2sql.instances.aiming import aim
 from rlfactory_nl2sql.instances.conditions import NULL_TESTS, conditions_of
 from rlfactory_nl2sql.instances.links import Part, in_order, links_of, sound
-from rlfactory_nl2sql.instances.revealing import Revealing
-from rlfactory_nl2sql.instances.rows import Filling, Role, character
+from rlfactory_nl2sql.instances.revealing import bring_together, dominate, lead
+from rlfactory_nl2sql.instances.rows import CHARACTERS, Filling, Role
 from rlfactory_nl2sql.schema import Schema
 
 
@@ -42,7 +42,7 @@ def vary(
         data: some rows of each table. Rows that they refer to may be missing.
         constants: those of the gold query, or of both queries.
         seed: the same arguments give the same rows.
-        number: counts from 1, and chooses a `rows.Character` in turn.
+        number: counts from 1, and chooses one of `rows.CHARACTERS` in turn.
         used: of both queries. If given, there is also what the schema allows and ``data`` happens not to have: NULLs
             in aggregated columns, unless they refer to others or decide which rows a LIMIT keeps, and values of
             compared columns that are equal or neighbouring. With the second ``number`` of each eight, one row's value
@@ -51,25 +51,29 @@ def vary(
     """
     given = {name.lower(): rows for name, rows in data.items()}
     links = links_of(schema)
-    kind, rng = character(number), random.Random(f"{seed} {number}")
+    kind, rng = CHARACTERS[(number - 1) % len(CHARACTERS)], random.Random(f"{seed} {number}")
     tested = [(one.table or "", one.column or "") for one in constants if one.operator in NULL_TESTS]
     open_to_nulls = used.aggregated - used.sorted_by if used else ()
+    tables = {table.name: table for table in schema.tables}
     parts = {
-        table.name: Part(table, given.get(table.name.lower(), ()), links[table.name], tested, open_to_nulls)
-        for table in schema.tables
-        if not table.view
+        name: Part(tables[name], given.get(name.lower(), ()), links[name], tested, open_to_nulls)
+        for name in in_order(links)
     }
     asked = conditions_of(parts, constants)
     conditions = asked.without(kind.unmet, seed)
     filling = Filling(parts, conditions, kind, rng)
-    for name in in_order(links):
-        if parts[name].given:
+    for name, part in parts.items():
+        if part.given:
             filling.fill(name)
-            Revealing(filling, name).reveal(used, number)
-            parts[name].mend([made.values for made in filling.rows[name]], rng)
+            if used:
+                bring_together(filling, name, used)
+            lead(filling, name, number)
+            if used and filling.rows[name] and number % 8 == 2:  # not always: a small type cannot hold a sum
+                dominate(filling, name, used)
+            part.mend([made.values for made in filling.rows[name]], rng)
     filling.close_circles()
     kept = sound({name: _held(filling, name, part) for name, part in parts.items()}, schema)
-    aimed = aim(parts, kept, thresholds, asked, number, rng)
+    aimed = aim(parts, kept, thresholds, number, rng)
     if aimed is not kept:
         kept = sound(aimed, schema)
     for part in parts.values():

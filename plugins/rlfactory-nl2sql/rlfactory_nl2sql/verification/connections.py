@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from rlfactory_core.errors import BackendError
@@ -17,7 +18,6 @@ from rlfactory_nl2sql.databases.reference import DatabaseRef, connect
 from rlfactory_nl2sql.instances.links import shaped_columns
 
 _OPEN = 16
-_FOUND = 1024  # of a database
 _ROWS = 200  # sampled from each table as a model for varied databases
 _COPIES = 128  # sets of some 16 varied databases that a worker keeps; each database takes some 50 KiB
 _COPIES_OF_SERVER = 4  # likewise; each database is a session
@@ -69,30 +69,26 @@ class Database:
     def __init__(self, ref: DatabaseRef, limits: QueryLimits) -> None:
         self.connection: Connection = connect(ref, limits)
         self._copies: Recent[Hashable, Any] = Recent(_COPIES if ref.is_file else _COPIES_OF_SERVER, close)
-        self._found: Recent[Hashable, Any] = Recent(_FOUND)
-
-    def once(self, key: Hashable, find: Callable[[], T]) -> T:
-        """What ``find`` returns, which is kept for the next jobs. They must not change it."""
-        found: T = self._found.use(key, find)
-        return found
 
     def copies(self, key: Hashable, make: Callable[[], C]) -> C:
-        """What ``make`` returns, which is kept likewise. It holds varied databases, and is closed when dropped."""
+        """What ``make`` returns, which is kept for the next jobs. It holds varied databases; `close` ends them."""
         made: C = self._copies.use(key, make)
         return made
 
+    @cached_property
     def rows(self) -> TableRows:
         """Sampled rows of every table."""
-        return self.once("rows", lambda: self.read(_ROWS))
+        return self.read(_ROWS)
 
     def read(self, most: int) -> TableRows:
         """So many rows of every table; raises `BackendError`."""
         tables = [table.name for table in self.connection.schema().tables if not table.view]
         return {name: self.connection.read(name, most) for name in tables}
 
+    @cached_property
     def shaped(self) -> frozenset[TableColumn]:
         """The columns of texts with a format."""
-        return self.once("shaped", lambda: shaped_columns(self.connection.schema(), self.rows()))
+        return shaped_columns(self.connection.schema(), self.rows)
 
     def close(self) -> None:
         for each in (*self._copies.values(), self.connection):

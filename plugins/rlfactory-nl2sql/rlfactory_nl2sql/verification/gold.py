@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, cached_property
 from itertools import product
 
 from rlfactory_core.errors import BackendError, ConfigError
-from rlfactory_nl2sql.checks.constants import Constant, Uses, constants
+from rlfactory_nl2sql.checks.constants import Constant, Uses, uses
 from rlfactory_nl2sql.checks.ordering import Cut, cut, inner_cuts, is_ordered, tie_breaks
 from rlfactory_nl2sql.checks.parsing import parse_query
 from rlfactory_nl2sql.checks.thresholds import thresholds
@@ -84,14 +84,11 @@ class Instance:
     answer: Answer | None
 
 
-@dataclass(frozen=True, slots=True)
-class Instances:
+class Instances(list[Instance]):
     """Varied databases, with answers."""
 
-    every: list[Instance] = field(default_factory=list)
-
     def close(self) -> None:
-        for each in self.every:
+        for each in self:
             close(each.connection)
 
 
@@ -107,7 +104,8 @@ class Gold:
         self._tie_breaks = cache(lambda query, columns: tie_breaks(query, self._schema, columns))
         self._thresholds = thresholds(self._query, self._schema)
         self._clock = Clock(self._options.gold_seconds)
-        self.instances = [Instance(database.connection, self._answer(database.connection))]
+        self._given = Instance(database.connection, self._answer(database.connection))
+        self._varied = Instances()
         self._notes: list[str] = []
         try:
             self._find()
@@ -116,31 +114,39 @@ class Gold:
             raise
 
     @property
+    def instances(self) -> Sequence[Instance]:
+        """The given database, and the varied ones."""
+        return (self._given, *self._varied)
+
+    @property
     def found(self) -> GoldFound:
-        compared = self.instances[1:] if self._options.instances > 1 else self.instances
-        evidence = any(one.answer is not None and one.answer.is_evidence for one in compared)
-        return GoldFound(tuple(self._notes), self._clock.used, evidence)
+        return GoldFound(tuple(self._notes), self._clock.used, self._has_evidence())
+
+    @cached_property
+    def uses(self) -> Uses:
+        """What the query uses of the data."""
+        return uses(self._query, self._schema, self._database.shaped)
 
     def close(self) -> None:
         """Close the varied databases."""
-        Instances(self.instances[1:]).close()
+        self._varied.close()
 
     def _find(self) -> None:
-        literals = constants(self._query, self._schema, self._database.shaped())
-        for number in range(1, self._options.instances):
+        wanted = self._options.instances
+        for number in range(1, wanted):
             try:
-                varied = self._varied(self._database.rows(), literals, self._options.seed, number)
+                varied = self._vary(self._database.rows, self.uses.constants, self._options.seed, number)
             except BackendError as error:
-                self._notes.append(f"only {number} of {self._options.instances} instances are compared: {error}")
+                self._notes.append(f"only {number} of {wanted} instances are compared: {error}")
                 break
             answer = None
             try:
                 answer = self._answer(varied)
             except QueryError as error:
                 self._notes.append(f"{instance_name(number)} is left out, where the gold query fails: {error}")
-            self.instances.append(Instance(varied, answer))
-        if len(self.instances) > 1 and _read(self._query.tables, self._schema) and not self._suffices():
-            self._extend(literals)
+            self._varied.append(Instance(varied, answer))
+        if self._varied and _read(self._query.tables, self._schema) and not self._suffices():
+            self._extend()
 
     def confirming(self, used: Uses) -> Instances:
         """Varied databases around the constants of both queries, without those where the query fails.
@@ -152,13 +158,13 @@ class Gold:
 
     def _confirm(self, used: Uses) -> Instances:
         needed = _read(used.tables, self._schema)
-        data = {name: rows for name, rows in self._database.rows().items() if name in needed}
+        data = {name: rows for name, rows in self._database.rows.items() if name in needed}
         self._clock, found = Clock(self._options.gold_seconds), Instances()
         for number in range(1, self._options.confirmed + 1 if needed else 0):
             with suppress(BackendError):
-                varied = self._varied(data, used.constants, self._options.seed + _CONFIRMING, number, used)
+                varied = self._vary(data, used.constants, self._options.seed + _CONFIRMING, number, used)
                 try:
-                    found.every.append(Instance(varied, self._answer(varied)))
+                    found.append(Instance(varied, self._answer(varied)))
                 except QueryError as error:
                     close(varied)
                     if error.failure is Failure.DEADLINE:
@@ -166,7 +172,7 @@ class Gold:
                         raise
         return found
 
-    def _varied(
+    def _vary(
         self, data: TableRows, literals: Sequence[Constant], seed: int, number: int, used: Uses | None = None
     ) -> Connection:
         rows = vary(self._schema, data, literals, seed, number, used, self._thresholds)
@@ -178,32 +184,30 @@ class Gold:
         return self._has_evidence() and len(firm) > 1  # a constant has answers that are all equal
 
     def _has_evidence(self) -> bool:
-        return any(one.answer is not None and one.answer.is_evidence for one in self.instances[1:])
+        """Whether an answer, other than the given database's, can tell a right prediction from others."""
+        compared = self._varied if self._options.instances > 1 else (self._given,)
+        return any(one.answer is not None and one.answer.is_evidence for one in compared)
 
-    def _extend(self, literals: Sequence[Constant]) -> None:
+    def _extend(self) -> None:
         """Add databases on which the query has an answer, until they suffice or none is left to try."""
-        for rows in self._more(literals):
-            if self._clock.left < self._options.gold_seconds / 2:
+        for rows in self._more():
+            if self._clock.left < self._options.gold_seconds / 2 or self._suffices():
                 return
             try:
-                made = self._database.connection.instance(rows)
+                made, answer = self._database.connection.instance(rows), None
             except BackendError:
                 return
-            try:
-                answer: Answer | None = self._answer(made)
-            except QueryError:
-                answer = None
+            with suppress(QueryError):
+                answer = self._answer(made)
             known = {one.answer for one in self.instances}
             if answer is None or not answer.is_evidence or (self._has_evidence() and answer in known):
                 made.close()
-                continue
-            self.instances.append(Instance(made, answer))
-            if self._suffices():
-                return
+            else:
+                self._varied.append(Instance(made, answer))
 
-    def _more(self, literals: Sequence[Constant]) -> Iterator[TableRows]:
+    def _more(self) -> Iterator[TableRows]:
         """Varied databases of other seeds, then sub-samples of the given rows."""
-        seed, sampled = self._options.seed, self._database.rows()
+        seed, sampled, literals = self._options.seed, self._database.rows, self.uses.constants
         for other, number in product(_OTHER_SEEDS, range(1, len(CHARACTERS) + 1)):
             yield vary(self._schema, sampled, literals, seed + other, number, thresholds=self._thresholds)
         rows = self._database.read(_SAMPLED)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -67,24 +65,18 @@ class _Judging:
             confirming = self._gold.confirming(self._uses_of_both())
         except QueryError as error:
             return self._verdict(f"the right query, on the databases that confirm a verdict: {error}", passed=None)
-        for number, instance in enumerate(confirming.every, len(self._gold.instances)):
+        for number, instance in enumerate(confirming, len(self._gold.instances)):
             if wrong := self._wrong(number, instance):
                 return wrong
         return self._verdict(passed=True)
 
     def _uses_of_both(self) -> Uses:
-        used = self._uses(self._job.gold.sql)
-        if len(self._job.prediction) <= _LONGEST:
+        used, prediction = self._gold.uses, self._job.prediction
+        if len(prediction) <= _LONGEST:
             with suppress(QueryError):  # the database knows more SQL than our parser
-                used |= self._uses(self._job.prediction)
+                parsed, schema = parse_query(prediction, self._job.ref.kind), self._database.connection.schema()
+                used |= uses(parsed, schema, self._database.shaped)
         return used
-
-    def _uses(self, sql: str) -> Uses:
-        database = self._database
-        return database.once(
-            (Uses, sql),
-            lambda: uses(parse_query(sql, self._job.ref.kind), database.connection.schema(), database.shaped()),
-        )
 
     def _same_form(self) -> bool:
         try:
@@ -133,7 +125,10 @@ class _Judging:
             return self._verdict(reason, passed=False)
         gold, got = ([_cells(row) for row in side.rows[:_LOOKED_AT]] for side in (answer.result, rows))
         sides = (("expected", answer.result.columns, gold, got), ("got", rows.columns, got, gold))
-        data = {side: (_names(names), *_differing_first(some, others)[:shown]) for side, names, some, others in sides}
+        data = {
+            side: (tuple(name[:CELL] for name in names[:_COLUMNS]), *sorted(some, key={*others}.__contains__)[:shown])
+            for side, names, some, others in sides  # first the rows that the other side lacks
+        }
         return self._verdict(reason, passed=False, **data)
 
 
@@ -143,20 +138,5 @@ def failed(where: str, error: QueryError, seconds: float, instances: int) -> Ver
     return Verdict(passed=False, reasons=(f"the prediction fails{where}: {error}",), data=data)
 
 
-def _differing_first(rows: Sequence[Cells], others: Sequence[Cells]) -> list[Cells]:
-    """First the rows that the other side lacks or has less often, then the rest."""
-    left = Counter(others)
-    differing: list[Cells] = []
-    same: list[Cells] = []
-    for row in rows:
-        (same if left[row] > 0 else differing).append(row)
-        left[row] -= 1
-    return differing + same
-
-
 def _cells(row: Row) -> Cells:
     return tuple(map(cell, row[:_COLUMNS]))
-
-
-def _names(columns: Sequence[str]) -> Cells:
-    return tuple(name[:CELL] for name in columns[:_COLUMNS])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from rlfactory_core.errors import BackendError, VerifierError
@@ -33,21 +34,20 @@ class Once(Generic[K, V]):
 
     def __init__(self, lasts: Callable[[V], bool] = lambda _: True) -> None:
         self._lasts = lasts
-        self._kept: Recent[K, V] = Recent(_KEPT)
-        self._searches: dict[K, asyncio.Future[V]] = {}
+        self._found: Recent[K, asyncio.Future[V]] = Recent(_KEPT)
 
     async def get(self, key: K, find: Callable[[], Awaitable[V]]) -> V:
         """The value of a key; raises what ``find`` raises. One caller who gives up does not stop it for the others."""
-        if key in self._kept:
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        if key not in self._searches:
-            self._searches[key] = asyncio.ensure_future(find())
-            self._searches[key].add_done_callback(lambda _: self._searches.pop(key))
-        value = await asyncio.shield(self._searches[key])
-        if self._lasts(value):
-            self._kept.use(key, lambda: value)
-        return value
+        return await asyncio.shield(self._found.use(key, lambda: self._begun(key, find)))
+
+    def _begun(self, key: K, find: Callable[[], Awaitable[V]]) -> asyncio.Future[V]:
+        search = asyncio.ensure_future(find())
+        search.add_done_callback(partial(self._ended, key))
+        return search
+
+    def _ended(self, key: K, search: asyncio.Future[V]) -> None:
+        if search.cancelled() or search.exception() is not None or not self._lasts(search.result()):
+            self._found.pop(key, None)
 
 
 class SqlVerifier:
