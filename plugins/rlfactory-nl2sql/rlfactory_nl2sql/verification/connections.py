@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from contextlib import suppress
@@ -18,6 +19,7 @@ from rlfactory_nl2sql.databases.reference import DatabaseRef, connect
 from rlfactory_nl2sql.instances.links import shaped_columns
 
 _OPEN = 16
+_PATIENCE_S = 1.0  # of CPU time, in which a query that is late ends by itself; a row of long calls does not
 _ROWS = 200  # sampled from each table as a model for varied databases
 _COPIES = 128  # sets of some 16 varied databases that a worker keeps; each database takes some 50 KiB
 _COPIES_OF_SERVER = 4  # likewise; each database is a session
@@ -111,6 +113,7 @@ class Clock:
         if self.left <= 0:
             raise late(self._seconds)
         connection.used = 0.0
+        signal.setitimer(signal.ITIMER_PROF, self.left + _PATIENCE_S)  # which ends the process
         try:
             return connection.query(sql, replace(limits, seconds=self.left / part))
         except QueryError as error:
@@ -118,6 +121,7 @@ class Clock:
                 raise late(self._seconds) from None
             raise
         finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
             self.used += connection.used
 
 

@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import pickle
-from collections.abc import Callable
+import signal
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ _LATEST = 3.0  # times its seconds after which a query is ended with its process
 _SHARE = 0.05  # of its seconds, which a query in a file has at first; if it is slow, it begins again in other workers
 _MOST, _NICE = 8, 10  # of these, and by how much their priority is lower
 _PROGRAM = "rlfactory_nl2sql.verification.worker:program"
+_ERRORS = {each.__name__: each for each in (BackendError, UsageError, MissingExtraError, VerifierError)}
 _ENVIRONMENT = {"SQLITE_TMPDIR": "."}  # in the worker's own folder; SQLite asks for it before the fork
 
 
@@ -78,36 +79,31 @@ class WorkerPool:
         try:
             data = await pool.run(data, seconds, key=key, reads=self._folders, connects=not ref.is_file)
         except WorkerLostError as error:
-            if error.late:
+            if error.exit == -signal.SIGPROF and share < 1:
+                raise _SlowError from error
+            if error.late or error.exit == -signal.SIGPROF:  # see `connections.Clock`
                 raise late(job.seconds) from error
             raise QueryError(Failure.ERROR, "The query ended the database's engine.") from error
         try:
-            kind, *answer = json.loads(data)
-            failure = None if kind == "done" else _ERRORS[kind](*answer)
-        except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as broken:
-            # So the worker runs more than this plugin's code.
+            match json.loads(data):
+                case ["done", answer]:
+                    return answer
+                case ["slow"]:
+                    failed: Exception = _SlowError()
+                case ["query", failure, str(message)]:
+                    failed = QueryError(Failure(failure), message)
+                case ["error", name, str(message)]:
+                    failed = _ERRORS[name](message)
+                case ["bug", str(trace)]:
+                    _log.error("A job failed.\n%s", trace.strip())
+                    failed = WorkerBug(f"A bug in rlfactory-nl2sql: {trace.strip().rpartition(chr(10))[2]}")
+                case other:
+                    raise ValueError(type(other))
+        except (KeyError, RecursionError, TypeError, ValueError) as broken:  # it runs more than this plugin's code
             raise QueryError(Failure.ERROR, f"The query damaged the database's engine: {broken!r}.") from broken
-        if failure is not None:
-            raise failure
-        return answer[0]
+        raise failed
 
     async def close(self) -> None:
         """End all workers. Running and waiting jobs raise `BackendError`."""
         await self._quick.close()
         await self._slow.close()
-
-
-def _query_error(failure: str, message: str) -> Exception:
-    return QueryError(Failure(failure), message)
-
-
-def _error(name: str, message: str) -> Exception:
-    return {each.__name__: each for each in (BackendError, UsageError, MissingExtraError, VerifierError)}[name](message)
-
-
-def _bug(trace: str) -> Exception:
-    _log.error("A job failed.\n%s", trace.strip())
-    return WorkerBug(f"A bug in rlfactory-nl2sql: {trace.strip().rpartition(chr(10))[2]}")
-
-
-_ERRORS: dict[str, Callable[..., Exception]] = {"slow": _SlowError, "query": _query_error, "error": _error, "bug": _bug}
