@@ -20,7 +20,7 @@ from typing import Any
 
 from rlfactory_nl2sql.checks.thresholds import Threshold
 from rlfactory_nl2sql.connection import Row
-from rlfactory_nl2sql.instances.conditions import dealt
+from rlfactory_nl2sql.instances.conditions import Conditions, dealt
 from rlfactory_nl2sql.instances.domains import Kind
 from rlfactory_nl2sql.instances.links import Part
 from rlfactory_nl2sql.instances.workshop import Place, Workshop
@@ -32,8 +32,7 @@ _VARIANTS = 20  # rows of a group that fail a condition, or meet it at its edge
 _REPEATED = 4  # groups that are made again with a change in what identifies them
 _CHANGES = 60  # that bring a group back over its threshold
 _NEAR = 1e-9
-# By number in each eight: whether groups are above the threshold, below it, or both; in others there are none.
-_SIDES: Mapping[int, Sequence[bool]] = {1: (True, False), 2: (True, False), 5: (False,), 6: (True, False), 0: (False,)}
+_AIMED = {0, 1, 2, 5, 6}  # by number in each eight: instances with groups on both sides; others are left as they are
 _ABOVE = {0, 1, 6}  # likewise, where there can be one group only; the next eight have theirs on the other side
 _LARGE = frozenset({1, 2, 5, 9, 14})
 # Errors of a threshold that cannot be measured: it compares no numbers, takes long, or SQLite cannot hold its values.
@@ -46,6 +45,7 @@ def aim(
     parts: Mapping[str, Part],
     rows: Mapping[str, Sequence[Row]],
     thresholds: Sequence[Threshold],
+    conditions: Conditions,
     number: int,
     rng: random.Random,
 ) -> Mapping[str, Sequence[Row]]:
@@ -54,14 +54,14 @@ def aim(
     Args:
         rows: those before all others are tried first as models of new ones.
     """
-    if not thresholds or number % 8 not in _SIDES:
+    if not thresholds or number % 8 not in _AIMED:
         return rows
     try:
         made = Workshop(parts, rows, rng)
     except _UNMEASURED:
         return rows
     with closing(made) as shop:
-        aiming = Aiming(shop, thresholds, number)
+        aiming = Aiming(shop, thresholds, conditions, number)
         for threshold in thresholds:
             aiming.groups(threshold)
         return {name: [tuple(row) for row in held.values()] for name, held in shop.rows.items()}
@@ -84,14 +84,14 @@ class Group:
 class Aiming:
     """Adds the groups for the thresholds of one query to an instance."""
 
-    def __init__(self, shop: Workshop, thresholds: Sequence[Threshold], number: int) -> None:
-        self._shop, self._rng, self._thresholds = shop, shop.rng, thresholds
+    def __init__(self, shop: Workshop, thresholds: Sequence[Threshold], conditions: Conditions, number: int) -> None:
+        self._shop, self._rng, self._thresholds, self._conditions = shop, shop.rng, thresholds, conditions
         self._number, self._left = number, _MOST
         self._models = {name: list(rows.values()) for name, rows in shop.rows.items()}
 
     def groups(self, threshold: Threshold) -> None:
         """Make the groups for one threshold, as far as they can be measured and there is room for them."""
-        sides = _SIDES[self._number % 8]
+        sides = (True, False)
         if not threshold.keys or not threshold.fixed:
             sides = ((self._number % 8 in _ABOVE) == (self._number <= 8),)
         try:
@@ -115,15 +115,22 @@ class Aiming:
             self._repeat(group)
 
     def _variants(self, table: str, model: Sequence[Any], kept: Mapping[int, Any]) -> Iterator[list[Any]]:
-        """Copies of a row with a value or a reference of another row, or NULL: some fail a condition, or nearly do."""
-        part, models = self._shop.parts[table], self._models[table]
+        """Copies of a row with another value or reference: NULL, at the edge of a condition, or another row's."""
+        part, rng = self._shop.parts[table], self._rng
+        bound = self._conditions.bound(table)
+        edges = {at: dealt([*bound[at].inside[:1], *bound[at].beside[:1]], rng) for at in bound}
+        optional = {at for at in range(len(model)) if part.domains[at].nulls and at not in part.keys.filled}
         places = [(at,) for at in part.free] + [link.places for link in part.links]
         free = [some for some in places if kept.keys().isdisjoint(some)]
-        nulls = [at for at in range(len(model)) if part.domains[at].nulls and at not in part.keys.filled]
-        changes = [(some, False) for some in free] + [(some, True) for some in free if {*nulls}.issuperset(some)]
-        for some, null in islice(dealt((changes,), self._rng), 2 * _VARIANTS if changes else 0):
-            other = self._rng.choice(models)
-            row = self._shop.copied(table, model, {**kept, **{at: None if null else other[at] for at in some}})
+        decks = [
+            [(some, "null") for some in free if optional.issuperset(some)],
+            [(some, "edge") for some in free if edges.keys() >= {*some}],
+            [(some, "other") for some in free],
+        ]
+        for some, kind in islice(dealt([deck for deck in decks if deck], rng), 2 * _VARIANTS if free else 0):
+            other = rng.choice(self._models[table])
+            values = {at: next(edges[at]) if kind == "edge" else None if kind == "null" else other[at] for at in some}
+            row = self._shop.copied(table, model, {**kept, **values})
             if row is not None:
                 yield row
 

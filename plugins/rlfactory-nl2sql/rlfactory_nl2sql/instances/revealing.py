@@ -26,7 +26,7 @@ def lead(filling: Filling, name: str, number: int) -> None:
     part, rng, made = filling.parts[name], filling.rng, filling.rows[name]
     groups = [[one.values for one in made if one.role is role] for role in (Role.SATISFIES_ALL, Role.MISSES_ONE)]
     groups.append([one.values for one in made if any(one.values[place] is None for place in part.nulls_matter)])
-    groups = [group for group in groups if group]
+    groups = [group for group in groups if group] or [[one.values for one in made]]
     for place in part.free:
         rows = [one.values for one in made if one.values[place] is not None]
         values = sorted({comparable(row[place]): row[place] for row in rows}.values(), key=_order)

@@ -9,7 +9,6 @@ texts hold a date, a new one holds a date that exists, near the given years. Let
 
 from __future__ import annotations
 
-import calendar
 import datetime as dt
 import random
 import re
@@ -27,7 +26,6 @@ _SEPARATORS = ";,|/"
 _LIST = re.compile(r"([;,|/] ?a)(?:\1)+")
 _DAY = re.compile(r"(\d{4})[-/.]?([01]\d)(?:[-/.]?([0-3]\d)(?!\d))?(?!\d)")
 _WHOLE = slice(None)
-_MONTHS = tuple(tuple(map(str.lower, names[1:])) for names in (calendar.month_abbr, calendar.month_name))
 LONGEST = 200  # characters of a text with a shape, and of a literal
 _MOST_CHUNKS = 12  # of a literal
 _SHAPED = 0.9  # the share of texts that have a sign or digit
@@ -79,11 +77,6 @@ class Place:
 
     def dated(self, number: int) -> str:
         """A year, a month or a day, as the given ones are written."""
-        word = next(iter(self.seen))
-        if word.isalpha():
-            names = next((names for names in _MONTHS if all(one.lower() in names for one in self.seen)), _MONTHS[0])
-            name = names[number - 1]
-            return {"upper": name.upper(), "lower": name}.get(_case(word), name.capitalize())
         return str(number).zfill(max(self.widths))[-max(self.widths) :] if len(self.widths) == 1 else str(number)
 
 
@@ -117,7 +110,7 @@ class Form:
         dated = {at for date in self.dates for at, _ in date}
         each = enumerate(zip(self.places, pieces, strict=True))
         return (
-            all(_is_dated(place, piece) if at in dated else place.fits(piece) for at, (place, piece) in each)
+            all(place.has_style(piece) if at in dated else place.fits(piece) for at, (place, piece) in each)
             and all((day := _day(date, pieces)) and day.year in self.years for date in self.dates)
             and self.mended(pieces) == list(pieces)
         )
@@ -174,8 +167,7 @@ class Shape:
         chunks = [chunk for chunk in _WILDCARDS.split(written) if chunk]
         parts = [piece for chunk in chunks for piece in _PIECES.findall(chunk) if piece[0].isalnum()]
         for chunk in dict.fromkeys([written, *chunks, *parts][:_MOST_CHUNKS]):
-            for near in _beside(chunk):
-                yield from _with_chunk(text, near)
+            yield from _with_chunk(text, chunk)
 
     def _on_days(self, text: str, literal: str | float) -> Iterator[str]:
         """The text on the day or in the month that the literal names, and on the days around."""
@@ -278,42 +270,16 @@ def _layouts(columns: Sequence[Sequence[str]]) -> Iterator[Date]:
 
 def _day(date: Date, pieces: Sequence[str]) -> dt.date | None:
     """The date in the pieces of a text, or the first of its month; a year of two digits is one of 2000 to 2099."""
-    year, month, *day = (pieces[at][part] for at, part in date)
-    names = next((names for names in _MONTHS if month.lower() in names), None)
     with suppress(ValueError):  # no number, or no such date
-        number = names.index(month.lower()) + 1 if names else int(month)
-        return dt.date(int(year) if len(year) > 2 else 2000 + int(year), number, int(day[0]) if day else 1)
+        year, month, *day = (int(pieces[at][part]) for at, part in date)
+        at, part = date[0]
+        return dt.date(year if len(pieces[at][part]) > 2 else 2000 + year, month, *(day or [1]))
     return None
-
-
-def _is_dated(place: Place, piece: str) -> bool:
-    """Whether a year, a month or a day is written as the given ones, if it is one."""
-    if not piece.isalpha():
-        return place.has_style(piece)
-    return piece in place.seen or any(
-        piece.lower() == name == place.dated(at + 1).lower() and _case(piece) in map(_case, place.seen)
-        for names in _MONTHS
-        for at, name in enumerate(names)
-    )
 
 
 def _digits(number: float) -> str:
     """Without its sign."""
     return str(abs(number)) if isinstance(number, int) else f"{abs(number):.15g}"
-
-
-def _case(piece: str) -> str:
-    return "upper" if piece.isupper() else "lower" if piece.islower() else "title" if piece.istitle() else "mixed"
-
-
-def _beside(chunk: str) -> Iterator[str]:
-    """A part of a literal, and the same with its last number one more or one less."""
-    yield chunk
-    pieces = _PIECES.findall(chunk)
-    for at in [at for at, piece in enumerate(pieces) if piece.isdecimal()][-1:]:
-        for more in (-1, 1):
-            number = str(abs(int(pieces[at]) + more)).zfill(len(pieces[at]))
-            yield "".join([*pieces[:at], number, *pieces[at + 1 :]])
 
 
 def _with_chunk(text: str, chunk: str) -> Iterator[str]:

@@ -45,7 +45,7 @@ def vary(
         number: counts from 1, and chooses one of `rows.CHARACTERS` in turn.
         used: of both queries. If given, there is also what the schema allows and ``data`` happens not to have: NULLs
             in aggregated columns, unless they refer to others or decide which rows a LIMIT keeps, and values of
-            compared columns that are equal or neighbouring. With the second ``number`` of each eight, one row's value
+            compared columns that are equal or neighbouring. With the second ``number`` of each four, one row's value
             in each aggregated column is as much as all others together.
         thresholds: of the gold query.
     """
@@ -68,12 +68,12 @@ def vary(
             if used:
                 bring_together(filling, name, used)
             lead(filling, name, number)
-            if used and filling.rows[name] and number % 8 == 2:  # not always: a small type cannot hold a sum
+            if used and filling.rows[name] and number % 4 == 2:  # not always: a small type cannot hold a sum
                 dominate(filling, name, used)
             part.mend([made.values for made in filling.rows[name]], rng)
     filling.close_circles()
     kept = sound({name: _held(filling, name, part) for name, part in parts.items()}, schema)
-    aimed = aim(parts, kept, thresholds, number, rng)
+    aimed = aim(parts, kept, thresholds, asked, number, rng)
     if aimed is not kept:
         kept = sound(aimed, schema)
     for part in parts.values():
