@@ -163,7 +163,7 @@ class Shape:
     def _near(self, literal: str | float, text: str) -> Iterator[str]:
         yield from _with_number(text, literal)
         yield from self._on_days(text, literal)
-        written = literal if isinstance(literal, str) else _digits(literal)
+        written = literal if isinstance(literal, str) else f"{abs(literal):.15g}"
         chunks = [chunk for chunk in _WILDCARDS.split(written) if chunk]
         parts = [piece for chunk in chunks for piece in _PIECES.findall(chunk) if piece[0].isalnum()]
         for chunk in dict.fromkeys([written, *chunks, *parts][:_MOST_CHUNKS]):
@@ -277,11 +277,6 @@ def _day(date: Date, pieces: Sequence[str]) -> dt.date | None:
     return None
 
 
-def _digits(number: float) -> str:
-    """Without its sign."""
-    return str(abs(number)) if isinstance(number, int) else f"{abs(number):.15g}"
-
-
 def _with_chunk(text: str, chunk: str) -> Iterator[str]:
     """The text with a chunk in the place of like pieces, or of like characters."""
     pieces, parts = _PIECES.findall(text), _PIECES.findall(chunk)
@@ -291,14 +286,10 @@ def _with_chunk(text: str, chunk: str) -> Iterator[str]:
             yield "".join([*pieces[:at], *parts, *pieces[at + len(parts) :]])
             filled = [part.zfill(len(old)) for part, old in zip(parts, pieces[at:], strict=False)]
             yield "".join([*pieces[:at], *filled, *pieces[at + len(parts) :]])
-    kinds, wanted = _classes(text), _classes(chunk)
+    kinds, wanted = form_of(text), form_of(chunk)  # of single characters
     for at in range(len(kinds) - len(wanted) + 1):
         if kinds[at : at + len(wanted)] == wanted:
             yield text[:at] + chunk + text[at + len(chunk) :]
-
-
-def _classes(text: str) -> str:
-    return form_of(list(text))
 
 
 def _with_number(text: str, literal: str | float) -> Iterator[str]:
