@@ -24,13 +24,16 @@ def lead(filling: Filling, name: str, number: int) -> None:
     Each column has another group, and others with another ``number``. Columns with conditions keep their values.
     """
     part, rng, made = filling.parts[name], filling.rng, filling.rows[name]
-    groups = [[one.values for one in made if one.role is role] for role in (Role.SATISFIES_ALL, Role.MISSES_ONE)]
+    bound = filling.conditions.bound(name)
+    sides = [(at, side[0]) for at, one in bound.items() for side in (one.inside, one.beside) if side]
+    groups = [[one.values for one in made if one.values[at] in values] for at, values in sides]  # at an edge
+    groups.append([one.values for one in made if one.role is Role.MISSES_ONE])
     groups.append([one.values for one in made if any(one.values[place] is None for place in part.nulls_matter)])
     groups = [group for group in groups if group] or [[one.values for one in made]]
     for place in part.free:
         rows = [one.values for one in made if one.values[place] is not None]
         values = sorted({comparable(row[place]): row[place] for row in rows}.values(), key=_order)
-        if place not in filling.conditions.bound(name) and len(values) > 2:
+        if place not in bound and len(values) > 2:
             least, *middle, greatest = values
             for row in rows:
                 if row[place] in (least, greatest):
