@@ -91,7 +91,7 @@ class Aiming:
 
     def groups(self, threshold: Threshold) -> None:
         """Make the groups for one threshold, as far as they can be measured and there is room for them."""
-        sides = (True, False)
+        sides: tuple[bool, ...] = (True, False)
         if not threshold.keys or not threshold.fixed:
             sides = ((self._number % 8 in _ABOVE) == (self._number <= 8),)
         try:
