@@ -9,7 +9,7 @@ the words that they know. Arguments are checked against the schema as it was.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -36,23 +36,14 @@ def expanded(root: Schema) -> dict[str, Any]:
     return _without_references(root, simple=False)
 
 
-def _without_references(root: Schema, simple: bool) -> dict[str, Any]:
-    inliner = _Inliner(root, simple)
-    try:
-        found: dict[str, Any] = inliner.part(root, ())
-    except (TypeError, AttributeError, RecursionError):  # what an agent offers need not be a JSON schema
-        return dict(root)
-    if not inliner.kept:
-        for key in _DEFINITIONS:
-            found.pop(key, None)
-        found.pop("discriminator", None)
-    return found
-
-
 def argument_types(root: Schema, argument: str) -> set[str]:
     """The JSON types of an argument's values, in which ``number`` includes integers; empty: all, or none is named."""
-    holder = _followed(root, root)
-    properties = holder.get("properties") if isinstance(holder, Mapping) else None
+    holder = root
+    for _ in range(20):  # a chain of references
+        if "properties" in holder:
+            break
+        holder = _target(holder.get("$ref"), root) or {}
+    properties = holder.get("properties")
     return _types(properties.get(argument), root, ()) if isinstance(properties, Mapping) else set()
 
 
@@ -64,8 +55,8 @@ def kind(value: Any) -> str:
     return names.get(type(value), "object")
 
 
-def _target(reference: Any, root: Schema) -> Schema | None:
-    """What a reference within the same schema refers to."""
+def _target(reference: Any, root: Schema) -> Any:
+    """What a reference within the same schema refers to; None if there is no such schema."""
     if not isinstance(reference, str) or not (reference == "#" or reference.startswith("#/")):
         return None
     found: Any = root
@@ -80,24 +71,13 @@ def _target(reference: Any, root: Schema) -> Schema | None:
     return found if isinstance(found, Mapping) else None
 
 
-def _followed(schema: Schema, root: Schema) -> Schema:
-    """The schema that a chain of references ends at."""
-    for _ in range(20):
-        target = _target(schema.get("$ref"), root)
-        if target is None or "properties" in schema:
-            break
-        schema = target
-    return schema
-
-
 def _types(schema: object, root: Schema, within: tuple[str, ...]) -> set[str]:
     if not isinstance(schema, Mapping):
         return set()
     allowed: list[set[str]] = []
     if "type" in schema:
-        raw = schema["type"]
-        names = [raw] if isinstance(raw, str) else raw if isinstance(raw, list) else []
-        allowed.append({_number(JSON_TYPES.get(name, name)) for name in names if isinstance(name, str)})
+        names = [JSON_TYPES.get(name, name) for name in _listed(schema["type"]) if isinstance(name, str)]
+        allowed.append({"number" if name == "integer" else name for name in names})
     if isinstance(schema.get("enum"), list):
         allowed.append({kind(value) for value in schema["enum"]})
     elif "const" in schema:
@@ -113,8 +93,18 @@ def _types(schema: object, root: Schema, within: tuple[str, ...]) -> set[str]:
     return set.intersection(*known) or known[0] if known else set()
 
 
-def _number(name: str) -> str:
-    return "number" if name == "integer" else name
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _without_references(root: Schema, simple: bool) -> dict[str, Any]:
+    inliner = _Inliner(root, simple)
+    try:
+        found: dict[str, Any] = inliner.part(root, ())
+    except (TypeError, AttributeError, RecursionError):  # what an agent offers need not be a JSON schema
+        return dict(root)
+    dropped = () if inliner.kept else (*_DEFINITIONS, "discriminator")
+    return {key: value for key, value in found.items() if key not in dropped}
 
 
 @dataclass(slots=True)
@@ -138,17 +128,15 @@ class _Inliner:
         target = _target(raw.get("$ref"), self.root)
         if target is None:
             self.kept = self.kept or "$ref" in raw
-            return self._finished(self._children(raw, within))
-        reference = str(raw["$ref"])
-        rest = self._children({key: value for key, value in raw.items() if key != "$ref"}, within)
-        if reference in within or self.parts > _MOST_PARTS:
-            name = reference.rpartition("/")[2] or "value"
-            again = {"type": target.get("type", "object"), "description": f"{name}, as above"}
-            return {**again, **rest}
-        whole = self.part(target, (*within, reference))
-        return self._finished(_merged(whole, rest) or {**whole, **rest})
-
-    def _finished(self, found: dict[str, Any]) -> dict[str, Any]:
+            found = self._children(raw, within)
+        else:
+            reference = str(raw["$ref"])
+            rest = self._children({key: value for key, value in raw.items() if key != "$ref"}, within)
+            if reference in within or self.parts > _MOST_PARTS:
+                name = reference.rpartition("/")[2] or "value"
+                return {"type": target.get("type", "object"), "description": f"{name}, as above", **rest}
+            whole = self.part(target, (*within, reference))
+            found = _merged(whole, rest) or {**whole, **rest}
         return _simple(found) if self.simple else found
 
     def _children(self, raw: Schema, within: tuple[str, ...]) -> dict[str, Any]:
@@ -191,11 +179,13 @@ def _simple(found: dict[str, Any]) -> dict[str, Any]:
         if isinstance(options, list) and options and all(isinstance(option, Mapping) for option in options):
             found = _alternatives(found, word, options)
     if "const" in found:
-        found = {**{key: value for key, value in found.items() if key != "const"}, "enum": [found["const"]]}
+        found = {**_without(found, "const"), "enum": [found["const"]]}
     if isinstance(found.get("enum"), list):
         found = _enum(found, found["enum"])
     if isinstance(found.get("type"), list):
-        found = _type_list(found, found["type"])
+        others = [name for name in found["type"] if name != "null"]
+        if others and (len(others) < len(found["type"]) or len(others) == 1):
+            found = {**found, "type": _one(others), **_nullable(len(others) < len(found["type"]))}
     if found.get("default", "") is None or ("enum" in found and not isinstance(found.get("default", ""), str)):
         del found["default"]  # gpt-oss' template fails at it
     return found
@@ -209,7 +199,7 @@ def _values(option: Schema) -> list[Any] | None:
 
 
 def _all_of(found: dict[str, Any]) -> dict[str, Any]:
-    whole: dict[str, Any] | None = {key: value for key, value in found.items() if key != "allOf"}
+    whole: dict[str, Any] | None = _without(found, "allOf")
     for part in reversed(found["allOf"]):
         whole = None if whole is None or not isinstance(part, Mapping) else _merged(part, whole)
     return found if whole is None else whole
@@ -222,72 +212,63 @@ def _choice(found: dict[str, Any], word: str) -> dict[str, Any]:
         return found
     noted = (option for option in options if "const" in option and option.get("description"))
     notes = [f"{option['const']}: {option['description']}" for option in noted]
-    rest = {key: value for key, value in found.items() if key != word}
+    rest = _without(found, word)
     if notes:
         rest["description"] = _sentence(rest, "; ".join(notes))
     return {**rest, "enum": [value for option in options for value in _values(option) or ()]}
 
 
-def _alternatives(found: dict[str, Any], word: str, options: Sequence[Schema]) -> dict[str, Any]:
-    rest = {key: value for key, value in found.items() if key != word}
+def _alternatives(found: dict[str, Any], word: str, options: list[Schema]) -> dict[str, Any]:
+    rest = _without(found, word)
     others = [option for option in options if option.get("type") != "null"]
-    null = {"nullable": True} if len(others) < len(options) else {}
+    null = len(others) < len(options)
     if not others:
         return {**rest, "type": "null"}
     if len(others) == 1:
         merged = _merged(others[0], rest)
-        return found if merged is None else {**merged, **null}
-    null |= {"nullable": True} if any(option.get("nullable") for option in others) else {}
+        return found if merged is None else {**merged, **_nullable(null)}
+    nullable = _nullable(null or any(option.get("nullable") for option in others))
     if all("enum" in option and _values(option) for option in others):
-        return {**rest, "type": "string", "enum": [value for option in others for value in option["enum"]], **null}
-    kinds = _without_integer(dict.fromkeys(_each_type(others)))
-    if "type" in rest or not kinds:
+        return {**rest, "type": "string", "enum": [value for option in others for value in option["enum"]], **nullable}
+    if "type" in rest or not all(option.get("type") for option in others):
         return found
-    if all(option.keys() <= _NOTES | {"type"} for option in others):
-        return {**rest, "type": kinds if len(kinds) > 1 else kinds[0], **null}
-    return {**found, "type": kinds if len(kinds) > 1 else kinds[0], **null}
+    plain = all(option.keys() <= _NOTES | {"type"} for option in others)
+    types = _types_once(name for option in others for name in _listed(option["type"]))
+    return {**(rest if plain else found), "type": _one(types), **nullable}
 
 
-def _each_type(options: Iterable[Schema]) -> Iterable[str]:
-    """The types of all options; nothing if one names none."""
-    found: list[str] = []
-    for option in options:
-        raw = option.get("type")
-        if not raw:
-            return ()
-        found += [raw] if isinstance(raw, str) else raw
-    return found
-
-
-def _without_integer(kinds: Iterable[str]) -> list[str]:
-    """Numbers may be integers."""
-    names = list(kinds)
-    return [name for name in names if name != "integer"] if "number" in names else names
-
-
-def _enum(found: dict[str, Any], values: Sequence[Any]) -> dict[str, Any]:
+def _enum(found: dict[str, Any], values: list[Any]) -> dict[str, Any]:
     """Texts to choose from have a type; other values are in the description, because the templates show only texts."""
     others = [value for value in values if value is not None]
-    rest = {key: value for key, value in found.items() if key != "enum"}
+    rest = _without(found, "enum")
     if not others:
         return {**rest, "type": "null"}
-    kinds = _without_integer(dict.fromkeys("integer" if type(value) is int else kind(value) for value in others))
-    typed = {} if "type" in found else {"type": kinds[0] if len(kinds) == 1 else kinds}
-    null = {"nullable": True} if len(others) < len(values) else {}
+    kinds = _types_once("integer" if type(value) is int else kind(value) for value in others)
+    whole = {"type": _one(kinds), **rest, **_nullable(len(others) < len(values))}
     if kinds == ["string"]:
-        return {**typed, **rest, "enum": others, **null}
+        return {**whole, "enum": others}
     choice = f"One of {', '.join(json.dumps(value, ensure_ascii=False) for value in others)}."
-    return {**typed, **rest, "description": _sentence(rest, choice), **null}
+    return {**whole, "description": _sentence(rest, choice)}
+
+
+def _types_once(names: Iterable[str]) -> list[str]:
+    """Each type once; numbers may be integers."""
+    once = list(dict.fromkeys(names))
+    return [name for name in once if name != "integer"] if "number" in once else once
+
+
+def _one(items: list[Any]) -> Any:
+    return items[0] if len(items) == 1 else items
+
+
+def _nullable(null: bool) -> dict[str, bool]:
+    return {"nullable": True} if null else {}
+
+
+def _without(schema: Schema, dropped: str) -> dict[str, Any]:
+    return {key: value for key, value in schema.items() if key != dropped}
 
 
 def _sentence(schema: Schema, more: str) -> str:
     """Its description and one thing more, in one line."""
     return " ".join(filter(None, [schema.get("description"), more]))
-
-
-def _type_list(found: dict[str, Any], names: Sequence[Any]) -> dict[str, Any]:
-    others = [name for name in names if name != "null"]
-    if not others or len(others) == len(names) > 1:
-        return found
-    null = {"nullable": True} if len(others) < len(names) else {}
-    return {**found, "type": others[0] if len(others) == 1 else others, **null}

@@ -8,6 +8,7 @@ from typing import Any
 from conversations import CHAT, LIMITS, RecordingSampler, episode
 from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.exchange import ModelAnswer
+from rlfactory_agents.past import Past
 from rlfactory_agents.protocols.chat_completions import ChatCompletions
 
 from rlfactory_core.rollout import RolloutLimits, TokenModel
@@ -21,7 +22,7 @@ class Asked:
         self.conversation = Conversation(episode(limits), TokenModel(CHAT, self.sampler))
 
     async def answers(self, *messages: dict[str, Any], **body: Any) -> tuple[ModelAnswer, ...]:
-        return await self.conversation.answer(ChatCompletions().read({"messages": list(messages), **body}))
+        return await self.conversation.answer(ChatCompletions().read({"messages": list(messages), **body}, Past()))
 
     async def ask(self, *messages: dict[str, Any], **body: Any) -> dict[str, Any]:
         """The assistant message of the answer, as an agent puts it into its history."""

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
-from rlfactory_agents.forks import LATE_SYSTEM, REPEATED
 from rlfactory_agents.keys import Key, joined, rejoined
+from rlfactory_agents.past import Past
 from rlfactory_agents.reading import opening_ids, read_answer, unsampled_end
-from rlfactory_agents.rows import End, Place, RowState, place, tools_key
+from rlfactory_agents.rows import LATE_SYSTEM, REPEATED, End, Place, RowState, place, tools_key
 from rlfactory_core.errors import BackendError, ChatFormatError
 from rlfactory_core.protocols import Model, Request, Sampled
 from rlfactory_core.rollout import Episode
@@ -51,11 +51,12 @@ class Conversation:
         self._episode, self._model, self._limited = episode, model, limited
         self._chat = model.chat
         self._rows: list[RowState] = []
-        self._turns: list[tuple[int, Turn]] = []  # with their numbers
+        self._turns: dict[int, Turn] = {}  # by their numbers
         self._requests = 0  # with an answer, or being answered
         self._calls = 0
-        self._overridden: Counter[str] = Counter()
         self._closed = False
+        self.past = Past()
+        self.overridden = Counter[str]()  # how often a request set a parameter that the run decides
         self.tools: tuple[ToolSpec, ...] = ()  # of the first request
         self.stop: StopReason | None = None
         self.fault: Fault | None = None  # of the model's server
@@ -63,12 +64,7 @@ class Conversation:
     @property
     def turns(self) -> tuple[Turn, ...]:
         """In the order of their requests."""
-        return tuple(turn for _, turn in sorted(self._turns, key=lambda pair: pair[0]))
-
-    @property
-    def overridden(self) -> Mapping[str, int]:
-        """How often a request set a parameter that the run decides."""
-        return dict(self._overridden)
+        return tuple(self._turns[number] for number in sorted(self._turns))
 
     async def answer(self, request: ModelRequest) -> tuple[ModelAnswer, ...]:
         """Sample ``request.n`` answers.
@@ -78,7 +74,7 @@ class Conversation:
                 does not answer.
         """
         request = replace(request, messages=rejoined(request.messages))
-        self._overridden.update(request.overridden)
+        self.overridden.update(request.overridden)
         return tuple(await gather_all(self._answer(request, number) for number in range(request.n)))
 
     def count(self, request: ModelRequest) -> int:
@@ -128,10 +124,10 @@ class Conversation:
         """Find the request's place, and hold it, so that a concurrent request takes another."""
         messages = request.messages[:-1] if request.opening else request.messages
         keys, offered = [Key.of(each) for each in messages], tools_key(request.tools)
-        found = place(self._rows, messages, keys, offered)
+        found = place(self._rows, keys, offered)
         if number:  # the second answer to one request
             found = replace(found, fork=REPEATED)
-        row, context, found = self._enter(request, found, keys, offered)
+        row, context, fork = self._enter(request, found, keys, offered)
         if self._chat is not None and len(row.ids) + len(context) >= self._episode.limits.max_tokens:
             raise self._full()
         if row not in self._rows:
@@ -149,24 +145,24 @@ class Conversation:
             self.stop = None
             self._limited(None)
         self.tools = self.tools or request.tools
-        return _Pending(row, context, found.fork, self._requests - 1, keys)
+        return _Pending(row, context, fork, self._requests - 1, keys)
 
     def _enter(
         self, request: ModelRequest, found: Place, keys: Sequence[Key], offered: str
-    ) -> tuple[RowState, tuple[int, ...], Place]:
-        """The row of a request, the ids that it appends to the row, and where it is."""
+    ) -> tuple[RowState, tuple[int, ...], str]:
+        """The row of a request, the ids that it appends to the row, and why it begins one."""
         new = RowState(len(self._rows), offered, len(keys), list(keys))
         if found.row is None or found.end is None:
-            return new, self._prompt(request), found
+            return new, self._prompt(request), found.fork
         added = request.messages[found.end.messages :]
         before = found.row.ids[: found.end.tokens]
         try:
             context = (*found.end.unsampled, *self._observation(added), *opening_ids(self._chat, request.opening))
         except ChatFormatError:  # such messages can only be rendered with the whole conversation
-            return new, self._prompt(request), Place(None, None, found.fork or LATE_SYSTEM)
+            return new, self._prompt(request), found.fork or LATE_SYSTEM
         if not found.fork:
-            return found.row, context, found
-        return new, (*before, *context), found
+            return found.row, context, ""
+        return new, (*before, *context), found.fork
 
     def _prompt(self, request: ModelRequest) -> tuple[int, ...]:
         """The ids of a request that is rendered whole."""
@@ -218,7 +214,7 @@ class Conversation:
             images=sampled.images[row.images :],
         )
         row.images = len(sampled.images)
-        self._turns.append((number, turn))
+        self._turns[number] = turn
         self._calls += len(message.tool_calls)
         given = _as_given(message, request.stop)
         whole = joined(request.messages[-1], given) if request.opening else given
@@ -240,7 +236,7 @@ class Conversation:
         params = self._episode.sampling(number, room, self._chat.stop_token_ids if self._chat is not None else ())
         most = request.max_tokens
         if most is not None and most > self._episode.limits.max_turn_tokens:
-            self._overridden["max_tokens"] += 1
+            self.overridden["max_tokens"] += 1
         return replace(params, max_tokens=min(most or params.max_tokens, params.max_tokens))
 
     async def _make_room(self, row: RowState) -> None:

@@ -1,24 +1,63 @@
-"""Plays one attempt with an agent that is not ours."""
+"""Plays attempts with an agent that is not ours: a function, or the configuration's program."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
 from rlfactory_agents.conversation import Conversation
+from rlfactory_agents.function import FunctionAgents
+from rlfactory_agents.program import ProgramAgents
 from rlfactory_agents.server import Gateway
-from rlfactory_core.gateway import Agent, AgentError, AgentResult
+from rlfactory_core.gateway import Agent, AgentConfig, AgentError, AgentResult, Endpoint
 from rlfactory_core.protocols import Model
 from rlfactory_core.rollout import Episode
 from rlfactory_core.tools import error_line, is_infra_error
-from rlfactory_core.types import Fault, FaultKind, StopReason, Trajectory
+from rlfactory_core.types import Fault, FaultKind, Sample, StopReason, Trajectory
 
 SOURCE = "agent"  # of its faults
 GRACE_S = 10.0  # in which an agent may still answer after a limit of the run has refused its request
+
+
+class Player:
+    """A `gateway.AgentPlayer`, with a gateway of its own.
+
+    Args:
+        function: the agent, unless the configuration has a program.
+
+    Raises:
+        ConfigError: the agent's command cannot be used.
+    """
+
+    def __init__(self, function: Callable[[Sample, Endpoint], Any], config: AgentConfig) -> None:
+        self._deadline_s = config.deadline_s
+        # The deadline of an attempt begins when its program can start.
+        self._room = asyncio.Semaphore(config.workers or config.concurrency) if config.command else nullcontext()
+        self._gateway = Gateway()
+        self._agent: FunctionAgents | ProgramAgents = (
+            ProgramAgents(config.command, config.environment, config.workers)
+            if config.command
+            else FunctionAgents(function)
+        )
+
+    async def open(self) -> None:
+        """Start the gateway."""
+        await self._gateway.open()
+
+    async def close(self) -> None:
+        """End what is left of the agents, and the gateway; it may be called before `open`, and repeatedly."""
+        await self._agent.close()
+        await self._gateway.close()
+
+    async def play(self, episode: Episode, model: Model) -> Trajectory:
+        """One attempt, not scored; see `play_agent`."""
+        async with self._room:
+            return await play_agent(episode, self._agent, model, self._gateway, self._deadline_s)
 
 
 async def play_agent(episode: Episode, agent: Agent, model: Model, gateway: Gateway, deadline_s: float) -> Trajectory:

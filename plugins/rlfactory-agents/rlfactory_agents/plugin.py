@@ -10,7 +10,7 @@ RLFACTORY_API = ">=1,<2"
 
 @hookimpl
 def rlfactory_agent_players(register: Register) -> None:
-    register("agents", Lazy("rlfactory_agents.player:Player"))
+    register("agents", Lazy("rlfactory_agents.play:Player"))
 
 
 @hookimpl

@@ -19,6 +19,7 @@ import signal
 from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from typing import IO
 
 from rlfactory_agents.samples import read_output, sample_json
 from rlfactory_agents.workplace import Workplace, absolute_paths, absolute_words
@@ -28,6 +29,7 @@ from rlfactory_core.types import Sample
 from rlfactory_core.utils.display import printable, shortened
 
 MAX_OUTPUT = 8 * 2**20  # bytes of standard output in one attempt
+STDERR = 2
 _LAST_WORDS = 4000  # bytes of standard error that are kept
 _LAST_LINES = 10  # of it that a fault shows
 _GRACE_S = 2.0  # between SIGTERM and SIGKILL
@@ -58,8 +60,12 @@ class ProgramAgents:
         names = (*_PASSED_ON, *environment)
         self._words = absolute_words(self._words)
         self._environment = {name: absolute_paths(name, os.environ[name]) for name in names if name in os.environ}
+        self._idle: asyncio.Queue[_Worker | None] = (
+            asyncio.Queue()
+        )  # the pool; None: its process is still to be started
         self._workers = workers
-        self._idle: asyncio.Queue[_Worker] | None = None
+        for _ in range(workers):
+            self._idle.put_nowait(None)
 
     async def __call__(self, sample: Sample, endpoint: Endpoint) -> AgentResult:
         """Play one attempt; the process and its children have ended afterwards, or wait in the pool.
@@ -69,13 +75,13 @@ class ProgramAgents:
         """
         if self._workers:
             return await self._in_pool(sample, endpoint)
-        data = json.dumps(sample_json(sample), ensure_ascii=False)
         place = Workplace()
-        file = place.file("sample.json", data)
+        file = place.file("sample.json", json.dumps(sample_json(sample), ensure_ascii=False))
         own = {**self._environment, **endpoint.environment, "RLFACTORY_SAMPLE": str(file)}
-        worker = await _Worker.start(self._words, own, place)
+        with file.open("rb") as given:
+            worker = await _Worker.start(self._words, own, place, given)
         try:
-            result = read_output(await worker.whole(data.encode("utf-8", "replace")))
+            result = read_output(await worker.output())
             if result.answer is None and (words := await worker.last_words()):
                 raise AgentError(f"it ended without an answer: {words}")
             return result
@@ -83,51 +89,69 @@ class ProgramAgents:
             await worker.end()
 
     async def _in_pool(self, sample: Sample, endpoint: Endpoint) -> AgentResult:
-        if self._idle is None:
-            self._idle = asyncio.Queue()
-            for _ in range(self._workers):
-                self._idle.put_nowait(_Worker())
         worker = await self._idle.get()
         line = json.dumps({**sample_json(sample), "environment": endpoint.environment})
         try:
-            if not worker.running:
-                await worker.end()
+            if worker is None or not worker.running:
+                if worker is not None:
+                    await worker.end()
                 worker = await _Worker.start(self._words, self._environment, Workplace())
             return read_output(await worker.line(line.encode() + b"\n"))
         except BaseException:  # its state is unknown: the next attempt gets a fresh one
-            await worker.end()
+            if worker is not None:
+                await worker.end()
             raise
         finally:
             self._idle.put_nowait(worker)
 
     async def close(self) -> None:
         """End the pool's processes."""
-        while self._idle is not None and not self._idle.empty():
-            await self._idle.get_nowait().end()
+        for _ in range(self._idle.qsize()):
+            if worker := self._idle.get_nowait():
+                await worker.end()
+            self._idle.put_nowait(None)
+
+
+class _Streams(SubprocessStreamProtocol):
+    """The pipes of a process. `Process.wait` would also wait for its children, as long as they hold a pipe."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(limit=MAX_OUTPUT, loop=loop)
+        self._loop = loop
+        self.exited = asyncio.Event()
+        self.errors = b""  # the end of its standard error
+
+    def pipe_data_received(self, fd: int, data: bytes | str) -> None:
+        if fd == STDERR and isinstance(data, bytes):
+            self.errors = (self.errors + data)[-_LAST_WORDS:]
+        else:
+            super().pipe_data_received(fd, data)
+
+    def process_exited(self) -> None:
+        super().process_exited()
+        self.exited.set()
+        for stream in filter(None, (self.stdout, self.stderr)):
+            self._loop.call_later(_GRACE_S, stream.feed_eof)  # a child may hold it
 
 
 class _Worker:
-    """A process in a group of its own; None: a place in the pool whose process has still to be started."""
+    """A process in a group of its own."""
 
-    def __init__(
-        self,
-        process: Process | None = None,
-        exited: asyncio.Event | None = None,
-        place: Workplace | None = None,
-    ) -> None:
-        self._process, self._place = process, place
-        self._exited = exited or asyncio.Event()
-        self._errors = b""
-        self._listening = None if process is None else asyncio.ensure_future(self._listen(process))
+    def __init__(self, process: Process, streams: _Streams, place: Workplace) -> None:
+        self._process, self._streams, self._place = process, streams, place
+        self._ended = False
 
     @classmethod
-    async def start(cls, words: Sequence[str], environment: Mapping[str, str], place: Workplace) -> _Worker:
+    async def start(
+        cls, words: Sequence[str], environment: Mapping[str, str], place: Workplace, given: IO[bytes] | int = PIPE
+    ) -> _Worker:
+        """Start the program, which reads what is ``given``."""
         loop = asyncio.get_running_loop()
         try:
-            transport, protocol = await loop.subprocess_exec(
+            transport, streams = await loop.subprocess_exec(
                 lambda: _Streams(loop),
                 *words,
-                stdin=PIPE,
+                stdin=given,
                 stdout=PIPE,
                 stderr=PIPE,
                 env=dict(environment),
@@ -137,118 +161,68 @@ class _Worker:
         except OSError as error:
             place.remove()
             raise AgentError(f"cannot start {words[0]!r}: {error.strerror or error}") from error
-        return cls(Process(transport, protocol, loop), protocol.exited, place)
+        return cls(Process(transport, streams, loop), streams, place)
 
     @property
     def running(self) -> bool:
-        return self._process is not None and self._process.returncode is None
+        return not self._ended and self._process.returncode is None
 
-    async def whole(self, given: bytes) -> bytes:
-        """Write everything, and read everything up to its end. Children that hold its output do not count."""
-        process, reader = self._reader()
-        writing = asyncio.ensure_future(_write(process, given, close=True))
-        reading = asyncio.ensure_future(_read(reader))
-        ending = asyncio.ensure_future(self._exited.wait())
-        try:
-            await asyncio.wait((reading, ending), return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait((reading,), timeout=_GRACE_S)
-            if not reading.done():
-                reader.feed_eof()
-            output = await reading
-            await ending
-        finally:
-            for task in (writing, reading, ending):
-                task.cancel()
-            await asyncio.gather(writing, reading, ending, return_exceptions=True)
-        if process.returncode:
-            raise AgentError(await self._ended())
-        return output
+    async def output(self) -> bytes:
+        """Everything that it writes. Children that hold its output do not count."""
+        output = bytearray()
+        while chunk := await self._stdout.read(65536):
+            output += chunk
+            if len(output) > MAX_OUTPUT:
+                raise AgentError(f"it wrote more than {MAX_OUTPUT:,} bytes to its standard output")
+        await self._streams.exited.wait()
+        if self._process.returncode:
+            raise AgentError(await self._how_it_ended())
+        return bytes(output)
 
     async def line(self, given: bytes) -> bytes:
         """Write one line and read one."""
-        process, reader = self._reader()
-        await _write(process, given, close=False)
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError, ConnectionResetError):  # it need not read
+            self._process.stdin.write(given)
+            await self._process.stdin.drain()
         try:
-            line = await reader.readline()
+            line = await self._stdout.readline()
         except ValueError as error:
             raise AgentError(f"it wrote a line of more than {MAX_OUTPUT:,} bytes") from error
         if not line:
-            await self._exited.wait()
-            raise AgentError(await self._ended())
+            await self._streams.exited.wait()
+            raise AgentError(await self._how_it_ended())
         return line
 
     async def end(self) -> None:
         """End the process and everything in its group."""
-        process, self._process = self._process, None
-        if process is None:
+        if self._ended:
             return
+        self._ended = True
         for number in (signal.SIGTERM, signal.SIGKILL):
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, number)
+                os.killpg(self._process.pid, number)
             if number is signal.SIGTERM:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._exited.wait(), _GRACE_S)
-        await self._exited.wait()
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
-        process._transport.close()  # type: ignore[attr-defined]  # its pipes, which children may hold
-        if self._place is not None:
-            self._place.remove()
-
-    def _reader(self) -> tuple[Process, asyncio.StreamReader]:
-        process = self._process
-        assert process is not None
-        assert process.stdout is not None
-        return process, process.stdout
-
-    async def _listen(self, process: Process) -> None:
-        """Keep the end of its standard error."""
-        assert process.stderr is not None
-        while chunk := await process.stderr.read(65536):
-            self._errors = (self._errors + chunk)[-_LAST_WORDS:]
+                    await asyncio.wait_for(self._streams.exited.wait(), _GRACE_S)
+        await self._streams.exited.wait()
+        self._process._transport.close()  # type: ignore[attr-defined]  # its pipes, which children may hold
+        self._place.remove()
 
     async def last_words(self) -> str:
         """The last lines of its standard error: in some languages the very last one says nothing of the error."""
-        if self._listening is not None:
-            await asyncio.wait((self._listening,), timeout=_GRACE_S)
-        lines = [line.rstrip() for line in self._errors.decode(errors="replace").splitlines() if line.strip()]
+        assert self._process.stderr is not None
+        await self._process.stderr.read()  # its end
+        lines = [line.rstrip() for line in self._streams.errors.decode(errors="replace").splitlines() if line.strip()]
         return "\n".join(printable(shortened(line, 300)) for line in lines[-_LAST_LINES:]).strip()
 
-    async def _ended(self) -> str:
-        process = self._process
-        assert process is not None
+    @property
+    def _stdout(self) -> asyncio.StreamReader:
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    async def _how_it_ended(self) -> str:
         words = await self.last_words()
-        code = process.returncode or 0
+        code = self._process.returncode or 0
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         return f"it {how}" + (f": {words}" if words else "")
-
-
-class _Streams(SubprocessStreamProtocol):
-    """The pipes of a process. `Process.wait` would also wait for its children, as long as they hold a pipe."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(limit=MAX_OUTPUT, loop=loop)
-        self.exited = asyncio.Event()
-
-    def process_exited(self) -> None:
-        super().process_exited()
-        self.exited.set()
-
-
-async def _read(reader: asyncio.StreamReader) -> bytes:
-    output = bytearray()
-    while chunk := await reader.read(65536):
-        output += chunk
-        if len(output) > MAX_OUTPUT:
-            raise AgentError(f"it wrote more than {MAX_OUTPUT:,} bytes to its standard output")
-    return bytes(output)
-
-
-async def _write(process: Process, given: bytes, *, close: bool) -> None:
-    assert process.stdin is not None
-    with suppress(BrokenPipeError, ConnectionResetError):  # it need not read
-        process.stdin.write(given)
-        await process.stdin.drain()
-        if close:
-            process.stdin.close()

@@ -11,7 +11,6 @@ import time
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -22,7 +21,6 @@ from starlette.routing import Route
 
 from rlfactory_agents.conversation import Conversation
 from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
-from rlfactory_agents.past import Past
 from rlfactory_agents.protocols.anthropic_messages import AnthropicMessages
 from rlfactory_agents.protocols.base import Reply, WireFormat
 from rlfactory_agents.protocols.chat_completions import ChatCompletions
@@ -37,17 +35,11 @@ BODY_DEADLINE_S = 60.0
 _START_DEADLINE_S = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Attempt:
-    conversation: Conversation
-    past: Past = field(default_factory=Past)
-
-
 class Gateway:
     """``await open()``, then ``with gateway.serving(conversation) as endpoint``; ``await close()`` at the end."""
 
     def __init__(self) -> None:
-        self._attempts: dict[str, _Attempt] = {}  # by their keys
+        self._attempts: dict[str, Conversation] = {}  # by their keys
         self._ids = count(1)
         self._address = ""
         self._server: Any = None
@@ -89,7 +81,7 @@ class Gateway:
     def serving(self, conversation: Conversation) -> Iterator[Endpoint]:
         """The conversation's address, valid within the block."""
         key = f"rlf-{secrets.token_urlsafe(24)}"
-        self._attempts[key] = _Attempt(conversation)
+        self._attempts[key] = conversation
         try:
             yield Endpoint(self._address, key)
         finally:
@@ -108,12 +100,12 @@ class Gateway:
                 raise RequestError(
                     f"{request.method} {request.url.path} is not served; {known} are{socket}.", 404, "not_found"
                 )
-            attempt = self._attempt(request.headers)
+            conversation = self._attempt(request.headers)
             body = await _body(request)
-            asked = form.read(body, attempt.past)
+            asked = form.read(body, conversation.past)
             if not path.endswith(form.path):
-                return JSONResponse(form.counted(attempt.conversation.count(asked)))
-            answers = await _unless_gone(request, attempt.conversation, asked)
+                return JSONResponse(form.counted(conversation.count(asked)))
+            answers = await _unless_gone(request, conversation, asked)
         except RequestError as error:
             shape = form or FORMATS[0]
             headers = {"x-should-retry": "false"}  # of OpenAI's and Anthropic's SDKs
@@ -123,12 +115,12 @@ class Gateway:
                 raise
             return Response(status_code=503)  # nobody reads it: closing, uvicorn cancels, and would log a traceback
         reply = Reply(f"{next(self._ids):08d}", MODEL, int(time.time()), body, answers)
-        attempt.past.keep(form.given(reply), asked, answers[0].message)
+        conversation.past.keep(form.given(reply), asked, answers[0].message)
         if body.get("stream"):
             return StreamingResponse(form.events(reply), media_type="text/event-stream")
         return JSONResponse(form.write(reply))
 
-    def _attempt(self, headers: Mapping[str, str]) -> _Attempt:
+    def _attempt(self, headers: Mapping[str, str]) -> Conversation:
         bearer = headers.get("authorization", "")
         others = headers.get("x-api-key", "") or headers.get("api-key", "")  # of Anthropic's and Azure's clients
         key = bearer[7:] if bearer[:7].lower() == "bearer " else others
@@ -163,11 +155,9 @@ async def _body(request: Request) -> dict[str, Any]:
     """
     try:
         data = await read_body(request, MAX_BODY, BODY_DEADLINE_S)
-        data = _unpacked(data, request.headers.get("content-encoding", ""))
+        body = json.loads(_unpacked(data, request.headers.get("content-encoding", "").strip().lower()))
     except BodyError as error:
         raise RequestError(str(error), error.status, "body_not_read") from None
-    try:
-        body = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise RequestError(f"The request is not JSON: {error}") from None
     if not isinstance(body, dict):
@@ -176,14 +166,10 @@ async def _body(request: Request) -> dict[str, Any]:
 
 
 def _unpacked(data: bytes, encoding: str) -> bytes:
-    """A body without its ``content-encoding``.
-
-    Raises:
-        BodyError: the encoding is not known, the body is not written in it, or is too long.
-    """
-    if encoding.strip().lower() in ("", "identity"):
+    """A body without its ``content-encoding``; a `BodyError` if it is too long or not written in it."""
+    if encoding in ("", "identity"):
         return data
-    if encoding.strip().lower() not in ("gzip", "x-gzip", "deflate"):
+    if encoding not in ("gzip", "x-gzip", "deflate"):
         raise BodyError(415, f"The content-encoding is {encoding!r:.80}; expected gzip, deflate or none.")
     unpacking = zlib.decompressobj(zlib.MAX_WBITS | 32)  # reads the headers of both
     try:

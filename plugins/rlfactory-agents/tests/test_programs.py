@@ -16,8 +16,7 @@ from click.testing import CliRunner
 from conversations import CHAT, LIMITS, RecordingSampler, episode
 from process_tree import is_running
 from rlfactory_agents.command import agents
-from rlfactory_agents.play import play_agent
-from rlfactory_agents.player import Player
+from rlfactory_agents.play import Player, play_agent
 from rlfactory_agents.program import MAX_OUTPUT, ProgramAgents
 from rlfactory_agents.samples import read_output
 from rlfactory_agents.server import Gateway

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlfactory_agents.conversation import MAX_ROWS, Conversation
 from rlfactory_agents.exchange import RequestError
+from rlfactory_agents.past import Past
 from rlfactory_agents.protocols.base import WireFormat
 from rlfactory_agents.protocols.chat_completions import ChatCompletions
 from rlfactory_agents.server import FORMATS
@@ -44,7 +45,7 @@ def test_an_agent_gets_arguments_as_json_whatever_its_model_writes(family: str) 
             return SampledTokens(ids, (0.0,) * len(ids), "stop")
 
     conversation = Conversation(episode(LIMITS), TokenModel(chat, Writer([])))
-    asked = ChatCompletions().read({"messages": [user("Who?")], "tools": [SEARCH]})
+    asked = ChatCompletions().read({"messages": [user("Who?")], "tools": [SEARCH]}, Past())
     (answer,) = asyncio.run(conversation.answer(asked))
     (said,) = wire(answer)["tool_calls"]
     assert json.loads(said["function"]["arguments"]) == given
@@ -222,7 +223,7 @@ def test_a_system_message_that_a_template_leaves_out_after_an_answer_is_said() -
         conversation = Conversation(episode(LIMITS), TokenModel(chat, Writer([])))
         history = [user("Who?"), {"role": "assistant", "content": ""}, system("Be quick."), user("Now?")]
         for asked in (history[:1], history):
-            await conversation.answer(ChatCompletions().read({"messages": asked}))
+            await conversation.answer(ChatCompletions().read({"messages": asked}, Past()))
         return [turn.fork for turn in conversation.turns]
 
     assert asyncio.run(forks(hoisting)) == ["", "late_system"]  # it writes all of them at the beginning
@@ -256,8 +257,8 @@ def test_a_full_context_ends_no_attempt_that_goes_on_in_another() -> None:
         limits = RolloutLimits(9, 9, 100, 100)
         conversation = Conversation(episode(limits), TokenModel(CHAT, RecordingSampler(["him"])), heard.append)
         with pytest.raises(RequestError, match="fills the context"):
-            await conversation.answer(ChatCompletions().read({"messages": [user("Who? " * 30)]}))
-        await conversation.answer(ChatCompletions().read({"messages": [user("Who?")]}))
+            await conversation.answer(ChatCompletions().read({"messages": [user("Who? " * 30)]}, Past()))
+        await conversation.answer(ChatCompletions().read({"messages": [user("Who?")]}, Past()))
         assert heard == [StopReason.LENGTH, None]
         assert conversation.stop is None
 
@@ -320,7 +321,7 @@ def test_recorded_requests_of_frameworks(name: str) -> None:
         for recorded in requests:
             form = _format(recorded["path"])
             body = {**recorded["body"], "max_tokens": 400}  # a token is a byte here
-            await conversation.answer(form.read(body))
+            await conversation.answer(form.read(body, Past()))
         assert [turn.fork for turn in conversation.turns] == EXPECTED_FORKS[name]
         check_exact(conversation.turns, sampler)
 
@@ -335,7 +336,7 @@ def _said_in(requests: list[dict[str, Any]]) -> str:
     """The model's first turn, which the second request has in its history, as a model writes it."""
     if len(requests) == 1:
         return "Ransta"
-    messages = _format(requests[1]["path"]).read(requests[1]["body"]).messages
+    messages = _format(requests[1]["path"]).read(requests[1]["body"], Past()).messages
     said = next(message for message in messages if message.role == "assistant")
     calls = (
         f"<tool_call>\n{json.dumps({'name': call.name, 'arguments': dict(call.arguments or {})})}\n</tool_call>"

@@ -23,6 +23,7 @@ from agent_server import (
 from conversations import CHAT, SEARCH, RecordingSampler, calling, episode
 from rlfactory_agents import server
 from rlfactory_agents.conversation import Conversation
+from rlfactory_agents.past import Past
 from rlfactory_agents.server import Gateway
 
 from rlfactory_core import serving
@@ -301,6 +302,8 @@ def test_a_request_under_way_is_no_error_when_the_gateway_closes(caplog: pytest.
     begun = asyncio.Event()
 
     class Hangs:
+        past = Past()
+
         async def answer(self, asked: Any) -> Any:
             begun.set()
             await asyncio.Event().wait()

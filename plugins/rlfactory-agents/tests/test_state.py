@@ -26,6 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlfactory_agents import server
 from rlfactory_agents.exchange import RequestError
+from rlfactory_agents.past import Past
 from rlfactory_agents.reading import opening_ids
 from rlfactory_agents.server import FORMATS
 from rlfactory_devkit.tokenizers import tiny_tokenizer
@@ -227,7 +228,7 @@ FIELDS = ["messages", "input", "tools", "tool_choice", "stream_options", "thread
 def test_a_request_of_any_shape_is_read_or_refused(form: Any, body: dict[str, Any], whole: bool) -> None:
     usual = {"messages": U, "input": "?"} if whole else {}
     with suppress(RequestError):
-        form.read({**body, **usual})
+        form.read({**body, **usual}, Past())
 
 
 def test_bodies_may_be_packed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,28 +10,27 @@ from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
 from rlfactory_agents.past import Answered, Past
 from rlfactory_agents.protocols.base import (
     Reply,
+    WireFormat,
     answerable,
     event,
     known_fields,
-    listed,
-    mapping,
     read_call,
-    read_tool,
+    read_tools,
     require_messages,
-    server_tool,
     text_of,
     texts,
+    value_of,
     whole_number,
 )
-from rlfactory_agents.protocols.fields import ALL_OF_IT, IDLE, NO_SERVER_TOOLS, SAMPLING, Fields
-from rlfactory_core.types import Message, ToolSpec
+from rlfactory_agents.protocols.fields import ALL_OF_IT, COUNTED, IDLE, NO_SERVER_TOOLS, Fields
+from rlfactory_core.types import Message
 
 _FIELDS = Fields(
-    taken=frozenset(["model", "messages", "system", "tools", "max_tokens", "stop_sequences", "stream", "thread"]),
+    taken={"model", "messages", "system", "tools", "max_tokens", "stop_sequences", "stream", "thread"},
     idle=IDLE
     | {"betas", "billing_policy", "diagnostics", "fallbacks", "fallback_credit_token", "inference_geo"}
     | {"user_profile_id", "workspace_id"},
-    counted=SAMPLING | {"output_config", "output_format", "compaction"},
+    counted=COUNTED | {"output_config", "output_format", "compaction"},
     refused={
         "container": f"nothing is kept in containers. Leave it out; {NO_SERVER_TOOLS}",
         "mcp_servers": NO_SERVER_TOOLS,
@@ -50,15 +49,15 @@ _STOPS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 _TYPES = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 
 
-class AnthropicMessages:
+class AnthropicMessages(WireFormat):
     """The protocol of Anthropic's SDKs. A thread is continued by the id of one of the attempt's own answers."""
 
     path = "/messages"
     count_path = "/messages/count_tokens"
 
-    def read(self, body: Mapping[str, Any], past: Past | None = None) -> ModelRequest:
+    def read(self, body: Mapping[str, Any], past: Past) -> ModelRequest:
         notes = set(_FIELDS.without_effect(body))
-        thread = _continued(mapping(body, "thread"), past or Past())
+        thread = _continued(value_of(body, "thread", {}), past)
         system = text_of(body.get("system"), "system")
         if system:
             messages = [Message("system", system)]
@@ -69,10 +68,10 @@ class AnthropicMessages:
             messages += thread.messages
         for row in require_messages(body, "messages"):
             messages += _messages(row, notes)
-        offered = tuple(_tool(tool, notes) for tool in listed(body, "tools"))
+        offered = read_tools(body, notes, (None, "custom"), "input_schema")
         if thread is not None and body.get("tools") is None:
             offered = thread.request.offered
-        none = mapping(body, "tool_choice").get("type") == "none"
+        none = value_of(body, "tool_choice", {}).get("type") == "none"
         return ModelRequest(
             answerable(messages),
             () if none else offered,
@@ -130,12 +129,6 @@ def _continued(thread: Mapping[str, Any], past: Past) -> Answered | None:
     return past.answered(thread.get("previous_message_id"), "thread.previous_message_id", "thread_not_found")
 
 
-def _tool(tool: Any, notes: set[str]) -> ToolSpec:
-    if isinstance(tool, dict) and tool.get("type") not in (None, "custom"):
-        raise server_tool(tool["type"])
-    return read_tool(tool, "input_schema", notes)
-
-
 def _messages(row: Any, notes: set[str]) -> list[Message]:
     """A message; one of the user with tools' results is one message for each of them, and one with its text."""
     role = row.get("role") if isinstance(row, dict) else None
@@ -151,19 +144,16 @@ def _messages(row: Any, notes: set[str]) -> list[Message]:
     plain = [each for each in blocks if _type(each) not in own]
     text = text_of(plain, f"the content of a message of the role {role}")
     if role == "assistant":
-        calls = tuple(
-            read_call(each.get("id"), each.get("name"), each.get("input"))
-            for each in blocks
-            if _type(each) == "tool_use"
-        )
+        used = (each for each in blocks if _type(each) == "tool_use")
+        calls = tuple(read_call(each.get("id"), each.get("name"), each.get("input")) for each in used)
         thought = "\n".join(str(each.get("thinking") or "") for each in blocks if _type(each) == "thinking")
         return [Message("assistant", text, reasoning=thought, tool_calls=calls)]
     if role == "system":
         return [Message("system", text)]
+    given = (each for each in blocks if _type(each) == "tool_result")
     results = [
         Message("tool", text_of(each.get("content"), "a tool's result"), tool_call_id=str(each.get("tool_use_id")))
-        for each in blocks
-        if _type(each) == "tool_result"
+        for each in given
     ]
     return [*results, Message("user", text)] if plain else results
 
@@ -191,21 +181,13 @@ def _streamed(block: dict[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any
     if block["type"] == "text":
         return {**block, "text": ""}, [{"type": "text_delta", "text": block["text"]}]
     if block["type"] == "thinking":
-        deltas = [{"type": "thinking_delta", "thinking": block["thinking"]}]
-        return {**block, "thinking": "", "signature": ""}, [
-            *deltas,
-            {"type": "signature_delta", "signature": block["signature"]},
-        ]
+        signed = {"type": "signature_delta", "signature": block["signature"]}
+        deltas = [{"type": "thinking_delta", "thinking": block["thinking"]}, signed]
+        return {**block, "thinking": "", "signature": ""}, deltas
     text = json.dumps(block["input"], ensure_ascii=False)
     return {**block, "input": {}}, [{"type": "input_json_delta", "partial_json": text}]
 
 
 def _head(reply: Reply) -> dict[str, Any]:
-    return {
-        "id": f"msg_{reply.id}",
-        "type": "message",
-        "role": "assistant",
-        "model": reply.model,
-        "stop_reason": None,
-        "stop_sequence": None,
-    }
+    head = {"id": f"msg_{reply.id}", "type": "message", "role": "assistant", "model": reply.model}
+    return {**head, "stop_reason": None, "stop_sequence": None}

@@ -9,34 +9,29 @@ from rlfactory_agents.exchange import ModelAnswer, ModelRequest, RequestError
 from rlfactory_agents.past import Past
 from rlfactory_agents.protocols.base import (
     Reply,
+    WireFormat,
     answerable,
     event,
     known_fields,
-    listed,
-    mapping,
     read_call,
-    read_tool,
+    read_tools,
     require_messages,
-    server_tool,
     text_of,
     texts,
+    value_of,
     whole_number,
 )
-from rlfactory_agents.protocols.fields import ALL_OF_IT, IDLE, NO_SERVER_TOOLS, SAMPLING, Fields
+from rlfactory_agents.protocols.fields import ALL_OF_IT, COUNTED, IDLE, NO_SERVER_TOOLS, Fields
 from rlfactory_core.clients import REASONING_KEYS
-from rlfactory_core.types import Message, ToolCall, ToolSpec
+from rlfactory_core.types import Message, ToolCall
 from rlfactory_core.utils.text import clean
 
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 _FIELDS = Fields(
-    taken=frozenset(
-        [
-            *("model", "messages", "tools", "max_completion_tokens", "max_tokens", "stop", "n", "logprobs", "stream"),
-            *("stream_options", "continue_final_message", "add_generation_prompt"),
-        ]
-    ),
+    taken={"model", "messages", "tools", "max_completion_tokens", "max_tokens", "stop", "n", "logprobs", "stream"}
+    | {"stream_options", "continue_final_message", "add_generation_prompt"},
     idle=IDLE,
-    counted=SAMPLING,
+    counted=COUNTED,
     refused={
         "functions": "it is the older form of tools. Send tools.",
         "web_search_options": NO_SERVER_TOOLS,
@@ -59,20 +54,19 @@ _MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "refusal", "annotat
 _MESSAGE |= {"cache_control", "prefix", "partial"}  # the last two say that the answer continues the message
 
 
-class ChatCompletions:
+class ChatCompletions(WireFormat):
     """The protocol that most frameworks speak."""
 
     path = "/chat/completions"
-    count_path = ""
 
-    def read(self, body: Mapping[str, Any], past: Past | None = None) -> ModelRequest:
+    def read(self, body: Mapping[str, Any], past: Past) -> ModelRequest:
         notes = set(_FIELDS.without_effect(body))
-        mapping(body, "stream_options")
+        value_of(body, "stream_options", {})
         messages = [_message(row, notes) for row in require_messages(body, "messages")]
-        offered = () if body.get("tool_choice") == "none" else listed(body, "tools")
+        none = body.get("tool_choice") == "none"
         return ModelRequest(
             answerable(messages),
-            tuple(_tool(item, notes) for item in offered),
+            () if none else read_tools(body, notes, (None, "function"), within="function"),
             whole_number(body, "max_completion_tokens", "max_tokens"),
             texts(body, "stop"),
             whole_number(body, "n") or 1,
@@ -102,25 +96,9 @@ class ChatCompletions:
                     chunk["logprobs"] = {"content": _logprobs(answer), "refusal": None}
                 yield event({**head, "choices": [chunk]})
             yield event({**head, "choices": [{"index": index, "delta": {}, "finish_reason": answer.finish}]})
-        if mapping(reply.body, "stream_options").get("include_usage"):
+        if value_of(reply.body, "stream_options", {}).get("include_usage"):
             yield event({**head, "choices": [], "usage": _usage(reply)})
         yield event("[DONE]")
-
-    def given(self, reply: Reply) -> dict[str, Mapping[str, Any]]:
-        return {}
-
-    def counted(self, tokens: int) -> dict[str, Any]:
-        raise NotImplementedError("the protocol has no request that counts tokens")
-
-    def error(self, error: RequestError) -> dict[str, Any]:
-        kind = "server_error" if error.status >= 500 else "invalid_request_error"
-        return {"error": {"message": str(error), "type": kind, "param": None, "code": error.code}}
-
-
-def _tool(item: Any, notes: set[str]) -> ToolSpec:
-    if isinstance(item, dict) and item.get("type", "function") != "function":
-        raise server_tool(item.get("type"))
-    return read_tool(item.get("function") if isinstance(item, dict) else None, "parameters", notes)
 
 
 def _message(row: Any, notes: set[str]) -> Message:
@@ -130,16 +108,13 @@ def _message(row: Any, notes: set[str]) -> Message:
     known_fields(row, "messages", {*_MESSAGE, "name"} if role == "tool" else _MESSAGE, notes)
     content = text_of(row.get("content"), f"the content of a message of the role {role}")
     if role == "assistant":
-        calls = tuple(_call(item) for item in listed(row, "tool_calls"))
+        calls = tuple(_call(item) for item in value_of(row, "tool_calls", []))
         reasoning = next((str(row[key]) for key in REASONING_KEYS if row.get(key)), "")
-        return Message(
-            "assistant", content or clean(str(row.get("refusal") or "")), reasoning=reasoning, tool_calls=calls
-        )
+        content = content or clean(str(row.get("refusal") or ""))
+        return Message("assistant", content, reasoning=reasoning, tool_calls=calls)
     if role == "tool":
-        name = row.get("name")
-        return Message(
-            "tool", content, tool_call_id=str(row.get("tool_call_id") or ""), name=str(name) if name else None
-        )
+        call_id, name = str(row.get("tool_call_id") or ""), str(row.get("name") or "")
+        return Message("tool", content, tool_call_id=call_id, name=name or None)
     return Message("system" if role == "system" else "user", content)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,14 +27,14 @@ class Fields:
     Args:
         taken: that have their effect.
         idle: that change neither what the model reads nor what it samples, such as labels for accounts.
-        counted: that the run decides, or that nothing here enforces.
+        counted: as all that are not known, although the name or the value looks like conversation.
         refused: what to do instead, by field.
         neutral: by field, the values that are followed, because they ask for nothing else than what is done.
     """
 
-    taken: frozenset[str]
-    idle: frozenset[str]
-    counted: frozenset[str]
+    taken: AbstractSet[str]
+    idle: AbstractSet[str]
+    counted: AbstractSet[str]
     refused: Mapping[str, str]
     neutral: Mapping[str, Sequence[Any]] = field(default_factory=dict)
 
@@ -75,25 +76,15 @@ def _is_conversation(value: Any) -> bool:
     return False
 
 
-SAMPLING = frozenset(
+COUNTED = frozenset(
     [
-        *("temperature", "top_p", "top_k", "min_p", "typical_p", "seed", "logit_bias", "min_tokens", "ignore_eos"),
-        *(
-            "presence_penalty",
-            "frequency_penalty",
-            "repetition_penalty",
-            "length_penalty",
-            "best_of",
-            "use_beam_search",
-        ),
-        *("tool_choice", "parallel_tool_calls", "max_tool_calls", "tool_stream", "top_logprobs", "prompt_logprobs"),
+        *("tool_choice", "parallel_tool_calls", "max_tool_calls", "tool_stream", "function_call", "prompt_logprobs"),
         *("response_format", "structured_outputs", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
-        *("reasoning", "reasoning_effort", "thinking", "enable_thinking", "thinking_budget", "chat_template_kwargs"),
-        *("verbosity", "truncation", "context_management", "moderation", "include_reasoning", "function_call"),
-        *("skip_special_tokens", "include_stop_str_in_output", "stop_token_ids", "return_token_ids"),
+        *("reasoning", "thinking", "chat_template_kwargs", "context_management", "moderation", "use_beam_search"),
     ]
 )
-"""How the model samples and answers, in the protocols and in their extensions by vLLM, SGLang and others."""
+"""How the model samples and answers, also in extensions by vLLM, SGLang and others: fields whose name or value looks
+like conversation."""
 
 IDLE = frozenset(
     [

@@ -10,30 +10,24 @@ from rlfactory_agents.keys import joined
 from rlfactory_agents.past import Past
 from rlfactory_agents.protocols.base import (
     Reply,
+    WireFormat,
     answerable,
     event,
     known_fields,
-    listed,
-    mapping,
     read_call,
-    read_tool,
-    server_tool,
+    read_tools,
     text_of,
+    value_of,
     whole_number,
 )
-from rlfactory_agents.protocols.chat_completions import ChatCompletions
-from rlfactory_agents.protocols.fields import ALL_OF_IT, IDLE, SAMPLING, Fields
-from rlfactory_core.types import Message, ToolSpec
+from rlfactory_agents.protocols.fields import ALL_OF_IT, COUNTED, IDLE, Fields
+from rlfactory_core.types import Message
 
 _FIELDS = Fields(
-    taken=frozenset(
-        [
-            *("model", "input", "instructions", "tools", "max_output_tokens", "stream", "stream_options"),
-            *("previous_response_id", "include"),
-        ]
-    ),
+    taken={"model", "input", "instructions", "tools", "max_output_tokens", "stream", "stream_options"}
+    | {"previous_response_id", "include"},
     idle=IDLE | {"background_options", "access_programs"},
-    counted=SAMPLING | {"text"},
+    counted=COUNTED | {"text"},
     refused={
         "conversation": f"{ALL_OF_IT} previous_response_id is understood as well.",
         "background": "an answer comes with its request. Leave it out.",
@@ -56,18 +50,17 @@ _KNOWN = {  # fields of items by their type
 }
 
 
-class Responses:
+class Responses(WireFormat):
     """The protocol of OpenAI's Agents SDK. The attempt's own answers can be named instead of sent again."""
 
     path = "/responses"
     count_path = "/responses/input_tokens"
 
-    def read(self, body: Mapping[str, Any], past: Past | None = None) -> ModelRequest:
+    def read(self, body: Mapping[str, Any], past: Past) -> ModelRequest:
         notes = set(_FIELDS.without_effect(body))
-        if set(map(str, listed(body, "include"))) - _INCLUDED:
+        if set(map(str, value_of(body, "include", []))) - _INCLUDED:
             notes.add("include")
-        mapping(body, "stream_options")
-        past = past or Past()
+        value_of(body, "stream_options", {})
         instructions = text_of(body.get("instructions"), "instructions")
         messages = [Message("system", instructions)] if instructions else []
         previous, given = body.get("previous_response_id"), body.get("input")
@@ -79,10 +72,9 @@ class Responses:
             _add_items(messages, given, past, notes)
         else:
             raise RequestError(f"input is {given!r:.80}; expected a text or a list of items.")
-        offered = () if body.get("tool_choice") == "none" else listed(body, "tools")
         return ModelRequest(
             answerable(messages),
-            tuple(_tool(item, notes) for item in offered),
+            () if body.get("tool_choice") == "none" else read_tools(body, notes, ("function",)),
             whole_number(body, "max_output_tokens"),
             overridden=tuple(sorted(notes)),
             instructions=bool(instructions),
@@ -142,8 +134,6 @@ class Responses:
     def counted(self, tokens: int) -> dict[str, Any]:
         return {"object": "response.input_tokens", "input_tokens": tokens}
 
-    error = ChatCompletions.error
-
 
 _INCLUDED = {"reasoning.encrypted_content"}  # of `include`: what is known without it
 
@@ -193,12 +183,6 @@ def _message(item: Mapping[str, Any]) -> Message:
     raise RequestError(f"input has a message of the role {role!r:.80}; expected user, assistant, system or developer.")
 
 
-def _tool(item: Any, notes: set[str]) -> ToolSpec:
-    if isinstance(item, dict) and item.get("type") != "function":
-        raise server_tool(item.get("type"))
-    return read_tool(item, "parameters", notes)
-
-
 def _output(reply_id: str, answer: ModelAnswer) -> list[dict[str, Any]]:
     message = answer.message
     items: list[dict[str, Any]] = []
@@ -207,38 +191,19 @@ def _output(reply_id: str, answer: ModelAnswer) -> list[dict[str, Any]]:
         items.append({"type": "reasoning", "id": f"rs_{reply_id}", "summary": summary})
     if message.content or not message.tool_calls:
         part = {"type": "output_text", "text": message.content, "annotations": [], "logprobs": []}
-        items.append(
-            {
-                "type": "message",
-                "id": f"msg_{reply_id}",
-                "role": "assistant",
-                "status": "completed",
-                "content": [part],
-            }
-        )
-    items += [
-        {
-            "type": "function_call",
-            "id": f"fc_{reply_id}_{index}",
-            "call_id": call.id,
-            "name": call.name,
-            "arguments": call.arguments_text,
-            "status": "completed",
-        }
-        for index, call in enumerate(message.tool_calls)
-    ]
+        item = {"type": "message", "id": f"msg_{reply_id}", "role": "assistant", "content": [part]}
+        items.append({**item, "status": "completed"})
+    for index, call in enumerate(message.tool_calls):
+        item = {"type": "function_call", "id": f"fc_{reply_id}_{index}", "call_id": call.id, "name": call.name}
+        items.append({**item, "arguments": call.arguments_text, "status": "completed"})
     return items
 
 
 def _opened(item: dict[str, Any]) -> dict[str, Any]:
     """An item before its content has come."""
-    contents: dict[str, dict[str, Any]] = {
-        "message": {"content": []},
-        "function_call": {"arguments": ""},
-        "reasoning": {"summary": []},
-    }
-    empty = contents.get(item["type"], {})
-    return {**item, **empty} | ({} if item["type"] == "reasoning" else {"status": "in_progress"})
+    if item["type"] == "reasoning":
+        return {**item, "summary": []}
+    return {**item, "status": "in_progress"} | ({"content": []} if item["type"] == "message" else {"arguments": ""})
 
 
 def _head(reply: Reply) -> dict[str, Any]:

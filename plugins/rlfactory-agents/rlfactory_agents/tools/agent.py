@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
-from rlfactory_agents.tools.model import DelegateSource, Endpoint, name_call
+from rlfactory_agents.tools.model import DelegateSource, connected, name_call
 from rlfactory_core import ToolContext
 from rlfactory_core.clients import ServerModel
 from rlfactory_core.errors import ToolError, ToolUnavailableError
@@ -84,7 +84,6 @@ def agent_tool(  # noqa: PLR0913 - one flat list of options, all but four have a
     config = validate_section(ToolsConfig, limits or {}, prefix=f"agent_tool('{name}').limits")
     budget = RolloutLimits(max_turns, max_tool_calls, max_turn_tokens, max_tokens)
     plan = Agent(name, description, system, budget, max_depth, temperature, deadline_s)
-    endpoint = Endpoint(name, base_url, model, api_key)
 
     async def start(opened: AsyncExitStack, group: str) -> Tool:
         sources = OpenTools(group)
@@ -92,7 +91,8 @@ def agent_tool(  # noqa: PLR0913 - one flat list of options, all but four have a
         await sources.open(tools)
         manager = DefaultToolManager(sources.tools, config)
         opened.push_async_callback(manager.close)
-        return AgentTool(plan, await endpoint.connect(opened, manager.specs), manager)
+        client = await connected(opened, name, base_url, model, api_key, manager.specs)
+        return AgentTool(plan, client, manager)
 
     return DelegateSource(name, start)
 

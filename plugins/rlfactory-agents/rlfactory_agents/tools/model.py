@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from string import Formatter
 from textwrap import shorten
 from typing import Any
@@ -99,10 +99,9 @@ def model_tool(  # noqa: PLR0913 - one flat list of options, all but four have a
     text = description or f"Ask a language model: {shorten(prompt, _PROMPT_SHOWN)}"
     spec = ToolSpec(name, text, argument_schema(prompt_fields(prompt), parameters or {}))
     question = Question(model, prompt, system, max_tokens, temperature)
-    endpoint = Endpoint(name, base_url, model, api_key)
 
     async def start(opened: AsyncExitStack, _group: str) -> Tool:
-        return ModelTool(spec, question, await endpoint.connect(opened), deadline_s)
+        return ModelTool(spec, question, await connected(opened, name, base_url, model, api_key), deadline_s)
 
     return DelegateSource(name, start)
 
@@ -175,29 +174,25 @@ class DelegateSource:
         await self._opened.aclose()
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """The server of a tool's model."""
+async def connected(
+    opened: AsyncExitStack, tool: str, base_url: str, model: str, api_key: str | None, tools: Sequence[ToolSpec] = ()
+) -> OpenAIClient:
+    """A client that the stack closes; the model has answered one request with these ``tools``.
 
-    name: str  # of the tool, for error messages
-    base_url: str
-    model: str
-    api_key: str | None = field(default=None, repr=False)
+    Args:
+        tool: which asks the model, for error messages.
 
-    async def connect(self, opened: AsyncExitStack, tools: Sequence[ToolSpec] = ()) -> OpenAIClient:
-        """An open client; the model has answered one request with these ``tools``.
-
-        Raises:
-            BackendError: nothing answers, the key is refused, or the model cannot be used with tools.
-            UsageError: ``base_url`` is not an address.
-        """
-        try:
-            client = OpenAIClient(self.base_url, self.model, api_key=self.api_key, concurrency=_CONNECTIONS)
-            await client.open(tools)
-        except (BackendError, UsageError) as error:
-            raise type(error)(f"tool '{self.name}': {error}") from error
-        opened.push_async_callback(client.close)
-        return client
+    Raises:
+        BackendError: nothing answers, the key is refused, or the model cannot be used with tools.
+        UsageError: ``base_url`` is not an address.
+    """
+    try:
+        client = OpenAIClient(base_url, model, api_key=api_key, concurrency=_CONNECTIONS)
+        await client.open(tools)
+    except (BackendError, UsageError) as error:
+        raise type(error)(f"tool '{tool}': {error}") from error
+    opened.push_async_callback(client.close)
+    return client
 
 
 def name_call(context: ToolContext, tool: str) -> str:
