@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field
 
 from rlfactory_core.engines.settings import EngineSettings
-from rlfactory_core.gateway.settings import AgentConfig
+from rlfactory_core.gateway import AgentConfig
 from rlfactory_core.rewards.settings import Rewards
 from rlfactory_core.rollout.settings import RolloutConfig
 from rlfactory_core.settings import Section

@@ -77,11 +77,6 @@ def image_path(digest: str) -> Path:
     return cache_root() / "images" / f"{digest}.png"
 
 
-def named_files(text: str) -> set[Path]:
-    """The files of the images that a text names."""
-    return {image.path for image in images_in(text)}
-
-
 def parts(text: str) -> Iterator[str | Image]:
     """The text, cut at the images that it names; names without a file in the cache are text."""
     end = 0

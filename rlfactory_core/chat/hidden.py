@@ -45,11 +45,6 @@ class _Marks:
         self.meanings[str(number)] = str(value)
         return number
 
-    def noted(self, name: str, schema: Any) -> Any:
-        """The description stands for a name that a template may mistake for a keyword, as Gemma 4's first ones do."""
-        keyword = name in _KEYWORDS and isinstance(schema, Mapping)
-        return {**schema, "description": self.text(name)} if keyword else schema
-
     def schema(self, raw: Any) -> Any:
         """The schema with all names and values marked."""
         if not isinstance(raw, Mapping):
@@ -59,7 +54,10 @@ class _Marks:
         for key, value in found.items():
             if key == "properties" and isinstance(value, Mapping):
                 names = {name: name if name in _KEYWORDS else self.text(name) for name in value}
-                found[key] = {names[name]: self.noted(name, self.schema(item)) for name, item in value.items()}
+                found[key] = {names[name]: self.schema(item) for name, item in value.items()}
+                for name in value.keys() & _KEYWORDS:  # a template may mistake it for one, as Gemma 4's first ones do
+                    if isinstance(found[key][name], dict):
+                        found[key][name]["description"] = self.text(name)
             elif key == "enum" and isinstance(value, list):
                 found[key] = [self.value(item) for item in value]
             elif key == "const":
@@ -85,14 +83,11 @@ def hidden_arguments(tools: Sequence[ToolSpec], render: Callable[[Sequence[ToolS
     lost = {mark: meaning for mark, meaning in marks.meanings.items() if mark not in text}
     found: list[str] = []
     for tool, copy in zip(tools, marked, strict=True) if lost else ():
-        whole = inlined(copy.parameters)
-        properties = whole.get("properties") or {}
-        beside = {tool.name: {key: value for key, value in whole.items() if key != "properties"}}  # such as `oneOf`
+        beside = inlined(copy.parameters)  # such as `oneOf`
+        properties = beside.pop("properties", None) or {}
         names = [f"{tool.name}.{name}" for name in inlined(tool.parameters).get("properties") or {}]
-        for name, part in [
-            *zip(names, ({mark: properties[mark]} for mark in properties), strict=False),
-            *beside.items(),
-        ]:
+        places = [*zip(names, properties.items(), strict=False), (tool.name, beside)]
+        for name, part in places:
             written = json.dumps(part)
             parts = [meaning for each, meaning in lost.items() if each in written]
             if parts:
@@ -128,31 +123,22 @@ def unwritten(chat: ChatFormat, messages: Sequence[Message], tools: Sequence[Too
         ChatFormatError: the template does not accept such a conversation.
     """
     marks: dict[str, Unwritten] = {}
-    marked = [_marked(message, index, marks) for index, message in enumerate(messages)]
-    text = chat.decode(chat.initial_ids(marked, tools))
-    return [found for mark, found in marks.items() if mark not in text]
+    marked: list[Message] = []
 
-
-def _marked(message: Message, index: int, marks: dict[str, Unwritten]) -> Message:
-    """The message with a mark for each of its texts, which is added to ``marks``."""
-
-    def mark(field: str, *, by_design: bool = False) -> str:
+    def mark(field: str, by_design: bool = False) -> str:
         name = f"probe{len(marks)}x"
-        marks[name] = Unwritten(index, message.role, field, by_design)
+        marks[name] = Unwritten(len(marked), message.role, field, by_design)
         return name
 
-    def call(each: ToolCall) -> ToolCall:
-        what = f"a call of {each.name}"
-        arguments = {"probe": mark(f"the arguments of {what}")} if each.arguments else {}
-        return ToolCall(each.id, mark(what), json.dumps(arguments), arguments)
+    def called(call: ToolCall) -> ToolCall:
+        arguments = {"probe": mark(f"the arguments of a call of {call.name}")} if call.arguments else {}
+        return ToolCall(call.id, mark(f"a call of {call.name}"), json.dumps(arguments), arguments)
 
-    calls = tuple(map(call, message.tool_calls))
-    beside = bool(calls)
-    named = message.name if message.role == "tool" else message.name and mark("the name", by_design=True)
-    return replace(
-        message,
-        content=mark("the text", by_design=beside) if message.content.strip() else message.content,
-        reasoning=message.reasoning and mark("the thinking", by_design=True),
-        tool_calls=calls,
-        name=named,
-    )
+    for message in messages:
+        calls = tuple(map(called, message.tool_calls))
+        name = message.name if message.role == "tool" else message.name and mark("the name", by_design=True)
+        content = mark("the text", bool(calls)) if message.content.strip() else message.content
+        reasoning = message.reasoning and mark("the thinking", by_design=True)
+        marked.append(replace(message, content=content, reasoning=reasoning, tool_calls=calls, name=name))
+    text = chat.decode(chat.initial_ids(marked, tools))
+    return [found for name, found in marks.items() if name not in text]

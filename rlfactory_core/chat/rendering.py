@@ -29,12 +29,6 @@ def template_of(tokenizer: Any) -> str | None:
     return template if isinstance(template, str) and template else None
 
 
-def _toolless_template_of(tokenizer: Any) -> str | None:
-    """The source of the template for conversations without tools, if it is another than for those with tools."""
-    templates = getattr(tokenizer, "chat_template", None)
-    return templates.get("default") if isinstance(templates, Mapping) and templates.get("tool_use") else None
-
-
 def remedy(tokenizer: Any) -> str:
     """What the user can do about a tokenizer without a usable template."""
     if type(tokenizer).__name__ == "MistralCommonBackend":
@@ -45,7 +39,6 @@ def remedy(tokenizer: Any) -> str:
     return "Give a model folder with tokenizer.json and a chat template (chat_template.jinja)."
 
 
-_NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}}
 _SCHEMA: Mapping[str, Any] = {
     "type": "object",
     "properties": {
@@ -88,7 +81,8 @@ class ChatTemplate:
     def __init__(self, tokenizer: Any, source: str, thinking: bool) -> None:
         now = datetime.now().astimezone()
         self.source = _DATE.sub(lambda match: repr(now.strftime(match[2])), source)
-        toolless = _toolless_template_of(tokenizer)
+        named = getattr(tokenizer, "chat_template", None)
+        toolless = named.get("default") if isinstance(named, Mapping) and named.get("tool_use") else None
         self._toolless = toolless and _DATE.sub(lambda match: repr(now.strftime(match[2])), toolless)
         known: dict[str, tuple[bool, Any]] = {
             "enable_thinking": ("enable_thinking" in source, thinking),
@@ -156,9 +150,8 @@ class ChatTemplate:
         calls = int(self._writes([asked, one], "probe_first"))
         calls += calls and int(self._writes([asked, two], "probe_second"))
         turn: Entry = one if calls else {"role": "assistant", "content": "?"}
-        tool, schema = (
-            ToolSpec("probe_tool", "?", parameters).function_schema for parameters in (_NO_ARGUMENTS, _SCHEMA)
-        )
+        tool = ToolSpec("probe_tool", "?", {"type": "object", "properties": {}}).function_schema
+        schema = ToolSpec("probe_tool", "?", _SCHEMA).function_schema
         return Abilities(
             system=all(
                 self._writes([{"role": "system", "content": "probe_system"}, asked], "probe_system", offered)
@@ -181,8 +174,6 @@ class ChatTemplate:
 
 
 def _calling(names: Sequence[str], arguments: Any) -> Entry:
-    calls = [
-        {"id": f"probe000{index}", "type": "function", "function": {"name": name, "arguments": arguments}}
-        for index, name in enumerate(names)
-    ]
+    functions = ({"name": name, "arguments": arguments} for name in names)
+    calls = [{"id": f"probe000{n}", "type": "function", "function": each} for n, each in enumerate(functions)]
     return {"role": "assistant", "content": "", "tool_calls": calls}

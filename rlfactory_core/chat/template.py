@@ -20,13 +20,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rlfactory_core.chat.encoding import TextEncoder
-from rlfactory_core.chat.parsers.turn import Parser, with_own_ids
+from rlfactory_core.chat.parsers.turn import with_own_ids
 from rlfactory_core.chat.proof import prove_append_equals_render
 from rlfactory_core.chat.rendering import ChatTemplate, Entry, remedy, template_of
 from rlfactory_core.chat.schemas import inlined
@@ -62,11 +62,16 @@ class TemplateFormat:
     """The tokens that may end a sampled turn, beginning with the usual one; the tokenizer need not have them all."""
     past_ends: tuple[str, ...] = ()
     """Further tokens with which the template ends past turns."""
-    parser: Parser
+    call_stop = ""
+    """The one that ends a turn with calls, if it is another."""
+    parser: Callable[..., Message]
+    """A `Parser`, or a function with its arguments."""
     block: re.Pattern[str] | None = None
     """What the template drops of past turns, such as a thinking block."""
     think = "<think>"
     """The tag that opens a thinking block in a prompt."""
+    thinks: bool | None = None
+    """Whether the template writes reasoning apart from the answer; None: if the tag is in it."""
     beside = True
     """Whether the family's turns may hold text beside calls, if the template writes it."""
 
@@ -91,7 +96,8 @@ class TemplateFormat:
         self.stop_token_ids: tuple[int, ...] = tuple(backend.token_to_id(token) for token in stops)
         self._end = re.compile("|".join(map(re.escape, (*stops, *self.past_ends))))
         self._stop = stops[0]
-        self.thinking = self.knows_thinking() and (thinking or not self._template.switches)
+        self._thinks = self.think in source if self.thinks is None else self.thinks
+        self.thinking = self._thinks and (thinking or not self._template.switches)
         self.opens_thinking = self._opens_thinking([])
         self.thinking_open = self.opens_thinking and self._opens_thinking([Message("tool", "?")])
 
@@ -119,13 +125,9 @@ class TemplateFormat:
         """A call's id in the family's form."""
         return call_id
 
-    def knows_thinking(self) -> bool:
-        """Whether the template writes reasoning apart from the answer."""
-        return self.think in self._template.source
-
     def stop_of(self, message: Message) -> str:
         """The stop token of a turn whose end the template does not write."""
-        return self._stop
+        return self.call_stop if self.call_stop and message.tool_calls else self._stop
 
     def entry(self, message: Message) -> Entry:
         """A message as the family's templates expect it."""
@@ -153,7 +155,7 @@ class TemplateFormat:
 
         If the template drops thinking, that is a conversation with one user message in which all turns think.
         """
-        if self.block is None or not self.knows_thinking():
+        if self.block is None or not self._thinks:
             return True
         one_user = sum(message.role == "user" for message in messages) == 1
         turns = [message for message in messages if message.role == "assistant"]

@@ -1,7 +1,6 @@
 """Clients of model servers, for evaluation, model tools and judges."""
 
-from rlfactory_core.clients.base import ServerModel
-from rlfactory_core.clients.openai import OpenAIClient
+from rlfactory_core.clients.openai import OpenAIClient, ServerModel
 from rlfactory_core.clients.replies import MAX_BYTES, bounded_request
 from rlfactory_core.clients.wire import REASONING_KEYS
 

@@ -8,11 +8,9 @@ import os
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
-from rlfactory_core.clients.base import ServerModel
 from rlfactory_core.clients.replies import MAX_BYTES, bounded_request
 from rlfactory_core.clients.wire import RefusedError, message_to_wire, reasoning_key, sampled_from_wire
 from rlfactory_core.errors import BackendError, UsageError, nearest
@@ -24,7 +22,7 @@ from rlfactory_core.utils.display import without_credentials
 if TYPE_CHECKING:
     import httpx
 
-__all__ = ["OpenAIClient"]
+__all__ = ["OpenAIClient", "ServerModel"]
 
 KEY_VARIABLE, OPENAI_KEY_VARIABLE = "RLFACTORY_API_KEY", "OPENAI_API_KEY"  # the latter for OpenAI's servers alone
 
@@ -44,6 +42,19 @@ class RequestLimits:
     retries: int = 6  # after the first request: on 429 (with its ``Retry-After``), 5xx and lost connections
     backoff_s: tuple[float, float] = (0.5, 20.0)  # the first pause and the longest pause, before jitter
     reply_bytes: int = MAX_BYTES  # a longer reply is an error
+
+
+class ServerModel:
+    """A `protocols.Model` without ids: its turns can be read and scored, but not trained on. Subclasses answer."""
+
+    chat: None = None
+
+    async def answer(self, request: Request) -> Sampled | None:
+        """See `protocols.Model`."""
+        raise NotImplementedError
+
+    async def release(self, session: str) -> None:
+        """Nothing is kept of a session."""
 
 
 class OpenAIClient(ServerModel):
@@ -240,16 +251,13 @@ class OpenAIClient(ServerModel):
         if self._client is None:
             raise RuntimeError("The client is not open: await open() first.")
         content = None if body is None else json.dumps(body)
-        for attempt in count(1):
+        attempt = 0
+        while True:
+            attempt += 1
             wait_s = 0.0
             try:
-                response = await bounded_request(
-                    self._client,
-                    method,
-                    self.base_url + path,
-                    max_bytes=self._limits.reply_bytes,
-                    content=content,
-                )
+                url, most = self.base_url + path, self._limits.reply_bytes
+                response = await bounded_request(self._client, method, url, max_bytes=most, content=content)
             except httpx.TransportError as error:
                 if attempt > self._limits.retries or (method == "GET" and isinstance(error, httpx.ConnectError)):
                     what = f"cannot be reached ({str(error) or type(error).__name__})"
@@ -264,7 +272,6 @@ class OpenAIClient(ServerModel):
                     raise refused
                 wait_s = refused.retry_after_s
             await asyncio.sleep(wait_s + backoff_s(attempt, *self._limits.backoff_s))
-        raise AssertionError("count() never ends")
 
     def _failed(self, what: str, *, start: bool = False, refused: RefusedError | None = None) -> BackendError:
         hint = " Expected an OpenAI-compatible server there; start it, or correct the address." if start else ""

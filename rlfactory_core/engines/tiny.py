@@ -19,7 +19,7 @@ from rlfactory_core.chat.families.qwen3 import Qwen3Format
 from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.errors import ModelError
-from rlfactory_core.gateway.settings import AgentConfig
+from rlfactory_core.gateway import AgentConfig
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.protocols import ChatFormat, Tool
 from rlfactory_core.tasks.demonstrations import recipe_of

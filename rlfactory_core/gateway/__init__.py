@@ -3,7 +3,6 @@
 The plugin rlfactory-agents has the server and plays the attempts.
 """
 
-from rlfactory_core.gateway.agent import MODEL, Agent, AgentError, AgentPlayer, AgentResult, Endpoint
-from rlfactory_core.gateway.settings import AgentConfig
+from rlfactory_core.gateway.agent import MODEL, Agent, AgentConfig, AgentError, AgentPlayer, AgentResult, Endpoint
 
 __all__ = ["MODEL", "Agent", "AgentConfig", "AgentError", "AgentPlayer", "AgentResult", "Endpoint"]

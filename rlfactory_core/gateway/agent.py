@@ -1,18 +1,36 @@
-"""What an agent gets, the address of its model, and what it gives back."""
+"""What an agent gets, the address of its model, what it gives back, and its section of the configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
+
+from pydantic import Field
 
 from rlfactory_core.protocols import Model
 from rlfactory_core.rollout import Episode
+from rlfactory_core.settings import Natural, Positive, Section
 from rlfactory_core.types import Sample, Trajectory
 from rlfactory_core.utils.text import to_text
 
 MODEL = "policy"  # the served model's name
+
+
+class AgentConfig(Section):
+    """An agent that is a program of the user's own, instead of the task's environment and tools."""
+
+    command: str = ""
+    """Such as ``python my_agent.py``; empty: the task's own loop."""
+    environment: tuple[str, ...] = ()
+    """Names of variables that the program gets beside those of the model's address."""
+    workers: Natural = 0
+    """Processes that play one attempt after the other; 0: a fresh process for each attempt."""
+    concurrency: Positive = 16
+    """Processes of the program at once, if each attempt has one of its own; the other attempts wait."""
+    deadline_s: Annotated[float, Field(gt=0.0)] = 600.0
+    """For one attempt."""
 
 
 @dataclass(frozen=True, slots=True)

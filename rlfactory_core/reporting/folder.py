@@ -22,7 +22,7 @@ from typing import Any
 
 from rlfactory_core.cache import write_atomically
 from rlfactory_core.errors import CheckpointError, ConfigError, DataError, UsageError, close_names, nearest
-from rlfactory_core.images import image_path, named_files
+from rlfactory_core.images import image_path, images_in
 from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
 from rlfactory_core.settings import dump_yaml, load_yaml
 from rlfactory_core.types import Trajectory
@@ -237,7 +237,7 @@ class RunFolder:
 
     def keep_images(self, text: str, digests: Iterable[str] = ()) -> None:
         """Copy the images that a text names, or a hash, and that are not here yet; at most `MAX_IMAGE_BYTES` in all."""
-        files = named_files(text) | set(map(image_path, digests))
+        files = {image.path for image in images_in(text)} | set(map(image_path, digests))
         new = [file for file in sorted(files) if not (self.images / file.name).exists()]
         if not new:
             return

@@ -6,19 +6,15 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from rlfactory_core.cli.options import REST, SETTINGS, nested, run_options, task_options
+from rlfactory_core.cli.options import REST, SETTINGS, needs_local, nested, run_options, task_options
 from rlfactory_core.cli.output import echo
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting import StoredTrajectory
 from rlfactory_core.settings import load_yaml, merge
-
-if TYPE_CHECKING:
-    from rlfactory_core.protocols import ChatFormat
-    from rlfactory_core.runner import TaskBench
 
 PLACES = {
     "data": ("data", "train"),
@@ -85,26 +81,20 @@ def try_agent(
 def _played_by_solve(
     plugin: str | None, overrides: Sequence[str | Mapping[str, Any]], model: str | None, count: int
 ) -> list[StoredTrajectory]:
-    from rlfactory_core.runner import TaskBench, oracle
+    from rlfactory_core.runner import TaskBench, make_chat, oracle
     from rlfactory_core.tasks import NAME
 
     given = TaskBench(plugin or NAME, overrides)
-    with given.again(_template(given, model)) if model else given as bench:
+    if model:
+        with needs_local():
+            from rlfactory_core.engines import load_tokenizer
+        given = given.again(make_chat(given.config.chat, given.registry)(load_tokenizer(model)))
+    with given as bench:
         if bench.runtime.agents is None:
             raise UsageError("There is no agent to try: give --agent CMD, or --plugin of a task with an `agent`.")
         limit = bench.config.agent.deadline_s + 60.0
         played = bench.play(oracle(bench.task), bench.samples(limit=count), deadline_s=limit)
         return [StoredTrajectory.of(each, bench.chat.decode) for each in played]
-
-
-def _template(bench: TaskBench, model: str) -> ChatFormat:
-    """The chat format of a model; its tokenizer alone is loaded."""
-    from rlfactory_core.cli.options import needs_local
-    from rlfactory_core.runner import make_chat
-
-    with needs_local():
-        from rlfactory_core.engines import load_tokenizer
-    return make_chat(bench.config.chat, bench.registry)(load_tokenizer(model))
 
 
 def _lost(played: Sequence[StoredTrajectory]) -> str:

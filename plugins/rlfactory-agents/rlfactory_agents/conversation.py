@@ -22,6 +22,22 @@ from rlfactory_core.utils.aio import gather_all
 
 MAX_ROWS = 64
 """Of a trajectory. An agent that rewrites its history more often has no end."""
+_FULL = (
+    "The conversation fills the context of {0.max_tokens} tokens (rollout.max_tokens). maximum context length exceeded."
+)
+_EDITS = (
+    f"This attempt has {MAX_ROWS} separate conversations, which is the most: its agent edits its history again and "
+    "again."
+)
+_LIMITS = {  # the code and the message of a request that a limit of the run refuses
+    StopReason.MAX_TURNS: ("turn_limit", "This attempt has had its {0.max_turns} turns (rollout.max_turns)."),
+    StopReason.TOOL_BUDGET: (
+        "tool_call_limit",
+        "This attempt has made more than {0.max_tool_calls} tool calls (rollout.max_tool_calls).",
+    ),
+    StopReason.LENGTH: ("context_length_exceeded", _FULL),
+    StopReason.MAX_ROWS: ("row_limit", _EDITS),
+}
 
 
 @dataclass(slots=True)
@@ -94,7 +110,12 @@ class Conversation:
             await self._release(row)
 
     async def _answer(self, request: ModelRequest, number: int) -> ModelAnswer:
-        self._refuse_after_end()
+        if self._closed:
+            raise _ended()
+        if self._requests >= self._episode.limits.max_turns:
+            raise self._refused(StopReason.MAX_TURNS)
+        if self._calls > self._episode.limits.max_tool_calls:
+            raise self._refused(StopReason.TOOL_BUDGET)
         pending = self._begin(request, number)
         row = pending.row
         params = self._params(request, len(row.ids) + len(pending.context), pending.number)
@@ -115,7 +136,7 @@ class Conversation:
         finally:
             row.busy = False
         if sampled is None:
-            raise self._full()
+            raise self._refused(StopReason.LENGTH)
         if self._closed:
             raise _ended()
         return self._record(request, pending, sampled, time.perf_counter() - before)
@@ -129,15 +150,10 @@ class Conversation:
             found = replace(found, fork=REPEATED)
         row, context, fork = self._enter(request, found, keys, offered)
         if self._chat is not None and len(row.ids) + len(context) >= self._episode.limits.max_tokens:
-            raise self._full()
+            raise self._refused(StopReason.LENGTH)
         if row not in self._rows:
             if len(self._rows) >= MAX_ROWS:
-                raise self._refused(
-                    StopReason.MAX_ROWS,
-                    f"This attempt has {MAX_ROWS} separate conversations, which is the most: its agent edits its "
-                    "history again and again.",
-                    "row_limit",
-                )
+                raise self._refused(StopReason.MAX_ROWS)
             self._rows.append(row)
         row.busy = True
         self._requests += 1
@@ -255,36 +271,12 @@ class Conversation:
     def _session(self, row: RowState) -> str:
         return f"{self._episode.session}#{row.index}" if row.index else self._episode.session
 
-    def _refuse_after_end(self) -> None:
-        limits = self._episode.limits
-        if self._closed:
-            raise _ended()
-        if self._requests >= limits.max_turns:
-            raise self._refused(
-                StopReason.MAX_TURNS,
-                f"This attempt has had its {limits.max_turns} turns (rollout.max_turns).",
-                "turn_limit",
-            )
-        if self._calls > limits.max_tool_calls:
-            raise self._refused(
-                StopReason.TOOL_BUDGET,
-                f"This attempt has made more than {limits.max_tool_calls} tool calls (rollout.max_tool_calls).",
-                "tool_call_limit",
-            )
-
-    def _full(self) -> RequestError:
-        return self._refused(
-            StopReason.LENGTH,
-            f"The conversation fills the context of {self._episode.limits.max_tokens} tokens (rollout.max_tokens). "
-            "maximum context length exceeded.",
-            "context_length_exceeded",
-        )
-
-    def _refused(self, stop: StopReason, message: str, code: str) -> RequestError:
+    def _refused(self, stop: StopReason) -> RequestError:
         """A limit is reached."""
         self.stop = self.stop or stop
         self._limited(self.stop)
-        return RequestError(message, code=code)
+        code, message = _LIMITS[stop]
+        return RequestError(message.format(self._episode.limits), code=code)
 
 
 def _ended() -> RequestError:

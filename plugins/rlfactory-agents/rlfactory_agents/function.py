@@ -45,7 +45,8 @@ class FunctionAgents:
         try:
             return (await asyncio.shield(waiting)).result()
         except asyncio.CancelledError:
-            loop.call_soon_threadsafe(_cancel, tasks)
+            # In the loop, where the task may have been made only now.
+            loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
             if not (await asyncio.wait((waiting,), timeout=_GRACE_S))[0]:
                 _log.error("an agent ignores its cancellation and keeps running")
             raise
@@ -71,12 +72,6 @@ class FunctionAgents:
             return await found if inspect.isawaitable(found) else found
         except (SystemExit, KeyboardInterrupt) as error:  # would end the loop
             raise AgentError(f"it ended itself by {type(error).__name__}({error})") from error
-
-
-def _cancel(tasks: list[asyncio.Task[Any]]) -> None:
-    """In the loop, where the task may have been made only now."""
-    for task in tasks:
-        task.cancel()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -16,13 +16,13 @@ import json
 import os
 import shlex
 import signal
+import tempfile
 from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import IO
+from pathlib import Path
+from typing import IO, Any
 
-from rlfactory_agents.samples import read_output, sample_json
-from rlfactory_agents.workplace import Workplace, absolute_paths, absolute_words
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.gateway import AgentError, AgentResult, Endpoint
 from rlfactory_core.types import Sample
@@ -33,7 +33,8 @@ STDERR = 2
 _LAST_WORDS = 4000  # bytes of standard error that are kept
 _LAST_LINES = 10  # of it that a fault shows
 _GRACE_S = 2.0  # between SIGTERM and SIGKILL
-_PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ", "VIRTUAL_ENV", "PYTHONPATH", "NODE_PATH")
+_PATHS = ("PYTHONPATH", "NODE_PATH", "VIRTUAL_ENV")
+_PASSED_ON = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "TZ", *_PATHS)
 
 
 class ProgramAgents:
@@ -226,3 +227,76 @@ class _Worker:
         code = self._process.returncode or 0
         how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with status {code}"
         return f"it {how}" + (f": {words}" if words else "")
+
+
+class Workplace:
+    """A new folder with a link to each entry of the folder in which rlfactory was started, until `remove`.
+
+    Relative paths in the command, in the program and in the variables so mean what they meant there.
+    """
+
+    def __init__(self) -> None:
+        self._place = tempfile.TemporaryDirectory(prefix="rlfactory-agent-", ignore_cleanup_errors=True)
+        self.folder = Path(self._place.name, "work")
+        self.folder.mkdir()
+        for entry in os.scandir():
+            (self.folder / entry.name).symlink_to(Path(entry.path).absolute())
+
+    def file(self, name: str, text: str) -> Path:
+        """A new file beside the folder."""
+        path = Path(self._place.name, name)
+        path.write_text(text, encoding="utf-8", errors="replace")
+        return path
+
+    def remove(self) -> None:
+        """Remove the folder and what it holds, but nothing to which it links."""
+        self._place.cleanup()
+
+
+def absolute_words(words: Sequence[str]) -> list[str]:
+    """The words of a command; those that lead to a place above the folder are absolute."""
+    return [os.path.abspath(word) if word.startswith("..") and os.path.exists(word) else word for word in words]
+
+
+def absolute_paths(name: str, value: str) -> str:
+    """The value of a variable; folders of a search path are absolute."""
+    return os.pathsep.join(map(os.path.abspath, value.split(os.pathsep))) if name in _PATHS and value else value
+
+
+def sample_json(sample: Sample) -> dict[str, Any]:
+    """What a program sees of a sample: not its answer."""
+    messages = [{"role": message.role, "content": message.content} for message in sample.messages]
+    users = [message.content for message in sample.messages if message.role == "user"]
+    metadata = json.loads(json.dumps(dict(sample.metadata), default=str))
+    return {"id": sample.id, "prompt": users[-1] if users else "", "messages": messages, "metadata": metadata}
+
+
+def read_output(output: bytes) -> AgentResult:
+    """The answer in a program's output.
+
+    It is the last line that is not empty; several lines if they end with ``</answer>``, from ``<answer>`` on and
+    without these tags; or a JSON object that ends the output.
+
+    Raises:
+        AgentError: as `AgentResult.of`.
+    """
+    text = output.decode(errors="replace").rstrip()
+    if not text:
+        return AgentResult(None)
+    lines = text.splitlines()
+    last = lines[-1].strip()
+    if last.endswith("</answer>") and "<answer>" not in last and "<answer>" in text:
+        return AgentResult.of(text.rpartition("<answer>")[2].removesuffix("</answer>").strip())
+    begins = [number for number, line in enumerate(lines[:-1]) if line.startswith("{")] if last.endswith("}") else []
+    for tried in (last, *("\n".join(lines[number:]) for number in begins[-1:])):
+        if (value := _json(tried)) is not None:
+            return AgentResult.of(value)
+    return AgentResult.of(last)
+
+
+def _json(text: str) -> Mapping[str, Any] | None:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

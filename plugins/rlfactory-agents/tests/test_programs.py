@@ -17,8 +17,7 @@ from conversations import CHAT, LIMITS, RecordingSampler, episode
 from process_tree import is_running
 from rlfactory_agents.command import agents
 from rlfactory_agents.play import Player, play_agent
-from rlfactory_agents.program import MAX_OUTPUT, ProgramAgents
-from rlfactory_agents.samples import read_output
+from rlfactory_agents.program import MAX_OUTPUT, ProgramAgents, read_output
 from rlfactory_agents.server import Gateway
 from rlfactory_devkit.tokenizers import tiny_tokenizer
 

@@ -65,12 +65,8 @@ class Gemma4Format(TemplateFormat):
     parser = parse_gemma4
     block = re.compile(r"<\|channel>thought\n(?:(?:(?!<\|channel>|<turn\|>|<\|tool_call>).)*<channel\|>)?", re.DOTALL)
     beside = False
-
-    def knows_thinking(self) -> bool:
-        return "<|channel>" in self._template.source
-
-    def stop_of(self, message: Message) -> str:
-        return _RESPONSE if message.tool_calls else self._stop
+    think = "<|channel>"
+    call_stop = _RESPONSE
 
     def keeps(self, messages: Sequence[Message]) -> bool:
         opens = self.observation_text([Message("tool", "?")]).endswith(_THINK)

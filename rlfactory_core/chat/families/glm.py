@@ -54,11 +54,9 @@ class GlmFormat(TemplateFormat):
     name = "glm-4.5"
     marks = ("[gMASK]", _OBSERVATION, "<arg_key>")
     stops = (_USER, _OBSERVATION, "<|endoftext|>")
+    call_stop = _OBSERVATION
     parser = parse_glm
     block = re.compile(r"(?<=<\|assistant\|>\n<think>)(?:(?!</think>).)+", re.DOTALL)
-
-    def stop_of(self, message: Message) -> str:
-        return _OBSERVATION if message.tool_calls else _USER
 
     def keeps(self, messages: Sequence[Message]) -> bool:
         return sum(message.role == "user" for message in messages) <= 1

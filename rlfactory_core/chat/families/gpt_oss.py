@@ -47,38 +47,6 @@ _NO_TOOL = ("assistant", "user", "all")
 _FORM = f"<|channel|>commentary to={_FUNCTIONS}NAME <|constrain|>json{_MESSAGE}{{…}}<|call|>"
 
 
-class GptOssFormat(TemplateFormat):
-    """gpt-oss: harmony messages on channels, one call in a turn."""
-
-    name = "gpt-oss"
-    marks = ("<|channel|>", "<|return|>")
-    stops = ("<|return|>", "<|call|>", "<|endoftext|>")
-    past_ends = ("<|end|>",)
-
-    def knows_thinking(self) -> bool:
-        return True
-
-    def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
-        return parse_harmony(text, tools, thinking_open=self.thinking_open)
-
-    def entry(self, message: Message) -> Entry:
-        entry = super().entry(message)
-        thinking = message.reasoning
-        if message.tool_calls:  # the template takes either of the two
-            thinking = "\n".join(filter(None, (message.reasoning, message.content)))
-            entry["content"] = ""
-        if thinking:
-            entry["thinking"] = thinking
-        return entry
-
-    def keeps(self, messages: Sequence[Message]) -> bool:
-        turns = [message for message in messages if message.role == "assistant"]
-        return all(turn.tool_calls for turn in turns) or (len(turns) == 1 and messages[-1].role == "assistant")
-
-    def forgetful(self, text: str, messages: Sequence[Message]) -> str:
-        return _ANALYSIS.sub("", text).replace("<|return|>", "<|end|>")
-
-
 def parse_harmony(text: str, tools: Sequence[ToolSpec] = (), *, thinking_open: bool = False) -> Message:
     """Read one assistant turn.
 
@@ -153,3 +121,31 @@ def _read_call(name: str, turn: TurnReader, start: int) -> int:
 
 def _behind(end: re.Match[str] | None, stop: int) -> int:
     return end.end() if end and end.lastgroup == "close" else stop
+
+
+class GptOssFormat(TemplateFormat):
+    """gpt-oss: harmony messages on channels, one call in a turn."""
+
+    name = "gpt-oss"
+    marks = ("<|channel|>", "<|return|>")
+    stops = ("<|return|>", "<|call|>", "<|endoftext|>")
+    past_ends = ("<|end|>",)
+    thinks = True
+    parser = staticmethod(parse_harmony)
+
+    def entry(self, message: Message) -> Entry:
+        entry = super().entry(message)
+        thinking = message.reasoning
+        if message.tool_calls:  # the template takes either of the two
+            thinking = "\n".join(filter(None, (message.reasoning, message.content)))
+            entry["content"] = ""
+        if thinking:
+            entry["thinking"] = thinking
+        return entry
+
+    def keeps(self, messages: Sequence[Message]) -> bool:
+        turns = [message for message in messages if message.role == "assistant"]
+        return all(turn.tool_calls for turn in turns) or (len(turns) == 1 and messages[-1].role == "assistant")
+
+    def forgetful(self, text: str, messages: Sequence[Message]) -> str:
+        return _ANALYSIS.sub("", text).replace("<|return|>", "<|end|>")

@@ -55,9 +55,7 @@ class MistralFormat(TemplateFormat):
     marks = ("[INST]", _OPEN)
     stops = ("</s>",)
     parser = parse_mistral
-
-    def knows_thinking(self) -> bool:
-        return False
+    thinks = False
 
     def _find_id(self, text: str, start: int, end: int) -> re.Match[str] | None:
         return _ID_BEFORE.search(text, max(0, start - 40), start) or _ID_BEHIND.match(text, end)

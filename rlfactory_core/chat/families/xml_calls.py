@@ -120,9 +120,7 @@ class HunyuanFormat(TemplateFormat):
     think = f"<think{_END}"
     block = re.compile(rf"(?<={think})(?:(?!</think{_END}).)+(?=</think{_END})", re.DOTALL)
     parser = parse_hunyuan
-
-    def knows_thinking(self) -> bool:
-        return True
+    thinks = True
 
 
 class SeedOssFormat(TemplateFormat):
@@ -132,6 +130,4 @@ class SeedOssFormat(TemplateFormat):
     marks = (_SEED_OPEN, "<seed:think>")
     stops = ("<seed:eos>",)
     parser = parse_seed_oss
-
-    def knows_thinking(self) -> bool:
-        return True
+    thinks = True

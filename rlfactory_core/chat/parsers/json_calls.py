@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 from rlfactory_core.chat.parsers.turn import (
@@ -57,7 +56,7 @@ def read_value(text: str, start: int, name: str = "") -> Value:
         value, end = STRICT_JSON.raw_decode(text, begin)
     except (ValueError, RecursionError) as error:
         raise MalformedError(f"the call is not valid JSON ({_words(error)})", start, name) from None
-    if isinstance(value, (dict, list)) and _too_deep(text, value, begin, end):
+    if _too_deep(value):
         raise MalformedError(f"the call's JSON is nested deeper than {MAX_DEPTH} levels", end, name)
     return Value(value, begin, end)
 
@@ -164,16 +163,13 @@ def _read_members(text: str, begin: int, members: dict[str, Value]) -> int:
     raise MalformedError(f"the call's JSON object has more than {_MAX_MEMBERS} members", position)
 
 
-def _too_deep(text: str, value: dict[str, Any] | list[Any], start: int, end: int) -> bool:
-    body = text[start:end]
-    if body.count("{") + body.count("[") <= MAX_DEPTH:
-        return False
-    level: list[Any] = [value]
-    for _ in range(MAX_DEPTH):
-        inner: Iterable[Any] = chain.from_iterable(v.values() if type(v) is dict else v for v in level)
-        level = [v for v in inner if type(v) is dict or type(v) is list]
+def _too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [each for each in level if isinstance(each, (dict, list))]
         if not level:
             return False
+        level = [inner for each in level for inner in (each.values() if isinstance(each, dict) else each)]
     return True
 
 

@@ -61,7 +61,7 @@ def read_literal(text: str, start: int, literals: Literals, name: str = "", dept
     if first and first in "[{":
         if depth > MAX_DEPTH:
             raise MalformedError(f"the call's values are nested deeper than {MAX_DEPTH} levels", begin, name)
-        return (_read_list if first == "[" else _read_members)(text, begin, literals, name, depth)
+        return _read_items(text, begin, literals, name, depth)
     if string := literals.string(text, begin):
         return string
     word = _WORD.match(text, begin)
@@ -81,42 +81,29 @@ def python_text(value: Any) -> str:
     return repr(value) if value is None or isinstance(value, bool) else json.dumps(value, ensure_ascii=False)
 
 
-def _read_list(text: str, begin: int, literals: Literals, name: str, depth: int) -> Value:
+def _read_items(text: str, begin: int, literals: Literals, name: str, depth: int) -> Value:
+    """The list or object that begins with the bracket at ``begin``."""
+    close = "]" if text[begin] == "[" else "}"
     items: list[Any] = []
-    position = skip_space(text, begin + 1)
-    while not (text.startswith("]", position) and not items):
-        item = read_literal(text, position, literals, name, depth + 1)
-        items.append(item.value)
-        position, ends = _behind_item(text, item.end, "]", name)
-        if ends:
-            return Value(items, begin, position)
-    return Value(items, begin, position + 1)
-
-
-def _read_members(text: str, begin: int, literals: Literals, name: str, depth: int) -> Value:
     members: dict[str, Any] = {}
     position = skip_space(text, begin + 1)
-    while not (text.startswith("}", position) and not members):
-        key = literals.key(text, position)
+    ends = text.startswith(close, position)
+    while not ends:
+        key = literals.key(text, position) if close == "}" else None
         colon = _COLON.match(text, key.end) if key else None
-        if key is None or colon is None:
+        if close == "}" and colon is None:
             raise MalformedError("an object's key and a colon are missing", position, name)
-        value = read_literal(text, colon.end(), literals, name, depth + 1)
-        members[key.value] = value.value
-        position, ends = _behind_item(text, value.end, "}", name)
-        if ends:
-            return Value(members, begin, position)
-    return Value(members, begin, position + 1)
-
-
-def _behind_item(text: str, end: int, close: str, name: str) -> tuple[int, bool]:
-    """The position after the comma or the closing bracket that follows an item, and whether it is the bracket."""
-    position = skip_space(text, end)
-    if text.startswith(close, position):
-        return position + 1, True
-    if not text.startswith(",", position):
-        raise MalformedError(f"neither a comma nor {close} follows a value", position, name)
-    return skip_space(text, position + 1), False
+        item = read_literal(text, colon.end() if colon else position, literals, name, depth + 1)
+        if key:
+            members[key.value] = item.value
+        else:
+            items.append(item.value)
+        position = skip_space(text, item.end)
+        ends = text.startswith(close, position)
+        if not ends and not text.startswith(",", position):
+            raise MalformedError(f"neither a comma nor {close} follows a value", position, name)
+        position = position if ends else skip_space(text, position + 1)
+    return Value(items if close == "]" else members, begin, position + 1)
 
 
 def _unescape(found: re.Match[str]) -> str:

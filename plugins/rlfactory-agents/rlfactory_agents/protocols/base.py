@@ -145,7 +145,7 @@ def read_tools(
                 "offer it as a function with a schema, which the agent runs, or leave it out.",
                 code="unsupported_tool",
             )
-        function = item.get(within) if within and isinstance(item, dict) else item
+        function: Any = item.get(within) if within and isinstance(item, dict) else item
         name = function.get("name") if isinstance(function, dict) else None
         if not isinstance(name, str) or not name:
             raise RequestError(f"tools has {function!r:.80}; expected a function with a name.")

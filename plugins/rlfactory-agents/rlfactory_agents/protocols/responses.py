@@ -203,7 +203,8 @@ def _opened(item: dict[str, Any]) -> dict[str, Any]:
     """An item before its content has come."""
     if item["type"] == "reasoning":
         return {**item, "summary": []}
-    return {**item, "status": "in_progress"} | ({"content": []} if item["type"] == "message" else {"arguments": ""})
+    empty = {"content": []} if item["type"] == "message" else {"arguments": ""}
+    return {**item, "status": "in_progress", **empty}
 
 
 def _head(reply: Reply) -> dict[str, Any]:
