@@ -203,7 +203,7 @@ def _opened(item: dict[str, Any]) -> dict[str, Any]:
     """An item before its content has come."""
     if item["type"] == "reasoning":
         return {**item, "summary": []}
-    empty = {"content": []} if item["type"] == "message" else {"arguments": ""}
+    empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
     return {**item, "status": "in_progress", **empty}
 
 
