@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from tokenizers.pre_tokenizers import PreTokenizer
 
 _PRIVATE = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE))  # code points that Unicode leaves to applications
-_CACHED = 4096  # characters; texts that are rendered often (headers, system prompts, tools) are mostly shorter
 
 
 class TextEncoder:
@@ -48,7 +46,6 @@ class TextEncoder:
         # The same model without the added tokens, so that it encodes plain text only.
         self._first = _without_added_tokens(backend, backend.pre_tokenizer)
         self._later = _without_added_tokens(backend, _unprefixed(backend))
-        self._short_ids = lru_cache(maxsize=512)(self._piece_ids)
 
     def mark(self, contents: Any) -> str:
         """A character that is nowhere in ``contents`` (JSON-like data), neither as itself nor as a JSON escape."""
@@ -82,19 +79,14 @@ class TextEncoder:
             if token is not None:
                 ids.append(token)
             elif piece:
-                text = self.unmark(piece, mark)
-                encode = self._short_ids if len(text) <= _CACHED else self._piece_ids
-                ids += encode(text, start and position == 0)
+                plain = self._first if start and position == 0 else self._later
+                ids += plain.encode(self.unmark(piece, mark), add_special_tokens=False).ids
         return tuple(ids)
 
     def first_added(self, rendered: str) -> str | None:
         """The first control token in a rendered text."""
         match = self._control.search(rendered)
         return match[0] if match else None
-
-    def _piece_ids(self, text: str, first: bool) -> Sequence[int]:
-        ids: list[int] = (self._first if first else self._later).encode(text, add_special_tokens=False).ids
-        return ids
 
 
 def _any_of(names: Mapping[str, str]) -> str:

@@ -92,7 +92,6 @@ class OpenAIClient(ServerModel):
         self._reasoning_key: str | None = None
         self._max_tokens_key = "max_tokens"
         self._listed: dict[str, Mapping[str, Any]] = {}  # the server's entry for each of its models
-        self.sampled_tokens = 0  # in all, as the server counts
 
     @property
     def model(self) -> str:
@@ -174,7 +173,6 @@ class OpenAIClient(ServerModel):
             except (ValueError, OverflowError, RecursionError) as error:
                 raise self._failed(f"did not answer with a chat completion: {error}") from error
         self._reasoning_key = self._reasoning_key or reasoning_key(data)
-        self.sampled_tokens += sampled.sampled_tokens
         return sampled
 
     async def close(self) -> None:

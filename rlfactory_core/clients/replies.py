@@ -30,7 +30,7 @@ async def bounded_request(
     async with client.stream(method, url, headers=headers, **options) as response:
         try:
             content = await _content(response, max_bytes)
-        except (_Unreadable, zlib.error) as error:
+        except (ValueError, zlib.error) as error:
             raise httpx.DecodingError(str(error), request=response.request) from error
         kept = [(name, value) for name, value in response.headers.multi_items() if name not in _OF_THE_BODY]
         return httpx.Response(response.status_code, headers=kept, content=content, request=response.request)
@@ -39,17 +39,10 @@ async def bounded_request(
 _OF_THE_BODY = ("content-encoding", "content-length", "transfer-encoding")
 
 
-class _Unreadable(Exception):  # noqa: N818 - it does not leave this module
-    pass
-
-
 async def _content(response: httpx.Response, max_bytes: int) -> bytes:
-    too_long = _Unreadable(f"it is longer than {max_bytes:,} bytes")
     encoding = response.headers.get("content-encoding", "identity").strip().lower() or "identity"
     if encoding not in (*_ENCODINGS, "identity"):
-        raise _Unreadable(f"it is encoded as {encoding[:40]!r}; expected gzip, deflate, or no encoding")
-    if response.headers.get("content-length", "").isdecimal() and int(response.headers["content-length"]) > max_bytes:
-        raise too_long
+        raise ValueError(f"it is encoded as {encoding[:40]!r}; expected gzip, deflate, or no encoding")
     unpack = None if encoding == "identity" else zlib.decompressobj(zlib.MAX_WBITS | 32)
     content = bytearray()
     async for chunk in response.aiter_raw():
@@ -65,7 +58,7 @@ async def _content(response: httpx.Response, max_bytes: int) -> bytes:
                 unpack = zlib.decompressobj(-zlib.MAX_WBITS)  # as some servers understand "deflate"
                 content += unpack.decompress(chunk, room)
         if len(content) > max_bytes:
-            raise too_long
+            raise ValueError(f"it is longer than {max_bytes:,} bytes")
     if unpack is not None and response.num_bytes_downloaded and not unpack.eof:
-        raise _Unreadable("it breaks off")
+        raise ValueError("it breaks off")
     return bytes(content)

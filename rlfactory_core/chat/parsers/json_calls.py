@@ -1,6 +1,6 @@
 """JSON within a turn's text, parsed strictly and in linear time, and bare text as a value of the schema's type.
 
-The errors are written so that a model can learn from them.
+What cannot be read is a `MalformedError`, written so that a model can learn from it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rlfactory_core.utils.text import STRICT_JSON
 
 MAX_DEPTH = 64  # deeper nesting would make later stages (validation, pickling, writing) recurse too deeply
 _MAX_MEMBERS = 16  # a call has two to four
-_COLON = re.compile(r"\s*:\s*")
+COLON = re.compile(r"\s*:\s*")
 _NEXT = re.compile(r"\s*(?:,\s*|(?P<end>}))")
 
 
@@ -43,14 +43,7 @@ class Value:
 
 
 def read_value(text: str, start: int, name: str = "") -> Value:
-    """The JSON value at ``start``, after white space.
-
-    Args:
-        name: of the tool, if it is known, for the error.
-
-    Raises:
-        MalformedError: it is not JSON, or nested deeper than `MAX_DEPTH`.
-    """
+    """The JSON value at ``start``, after white space; ``name`` is the tool's, if it is known, for the error."""
     begin = skip_space(text, start)
     try:
         value, end = STRICT_JSON.raw_decode(text, begin)
@@ -62,11 +55,7 @@ def read_value(text: str, start: int, name: str = "") -> Value:
 
 
 def read_whole(text: str) -> Any:
-    """The JSON value that is the whole text, white space aside.
-
-    Raises:
-        MalformedError: as `read_value`, or more text follows.
-    """
+    """The JSON value that is the whole text, white space aside."""
     found = read_value(Text(text), 0)
     if skip_space(text, found.end) != len(text):
         raise MalformedError("text follows the JSON", found.end)
@@ -86,17 +75,13 @@ def read_object(text: str, start: int, name: str = "") -> Value:
 
 
 def read_arguments(text: str, start: int, name: str) -> CallObject:
-    """The call of ``name`` whose arguments object is at ``start``; raises as `read_object`."""
+    """The call of ``name`` whose arguments object is at ``start``."""
     found = read_object(text, start, name)
     return CallObject(name, text[found.start : found.end], found.value, found.end)
 
 
 def read_call_object(text: str, start: int, arguments_keys: tuple[str, ...] = ("arguments",)) -> CallObject:
-    """``{"name": …, "arguments": {…}}``; other members are ignored, and the last member of a key counts.
-
-    Raises:
-        MalformedError: it is not JSON, or not such an object.
-    """
+    """``{"name": …, "arguments": {…}}``; other members are ignored, and the last member of a key counts."""
     begin = skip_space(text, start)
     if not text.startswith("{", begin):
         found = read_value(text, begin)
@@ -117,14 +102,10 @@ def read_call_object(text: str, start: int, arguments_keys: tuple[str, ...] = ("
 def read_call_list(
     turn: TurnReader, begin: int, read: Callable[[str, int], CallObject] = read_call_object, close: str = ""
 ) -> int:
-    """Read the calls of the list whose ``[`` is at ``begin`` and add them; returns where reading goes on.
+    """Read the list whose ``[`` is at ``begin``, each call with ``read``, and add them; returns where reading goes on.
 
     Args:
-        read: reads one call.
         close: has to follow the list.
-
-    Raises:
-        MalformedError: the list is not closed, or has more calls than a turn may hold; then no call is added.
     """
     found: list[CallObject] = []
     position = begin + 1
@@ -150,7 +131,7 @@ def _read_members(text: str, begin: int, members: dict[str, Value]) -> int:
                 "the call is not valid JSON (expecting property name enclosed in double quotes)", begin
             )
         key = read_value(text, position)
-        colon = _COLON.match(text, key.end)
+        colon = COLON.match(text, key.end)
         if colon is None:
             raise MalformedError("the call is not valid JSON (expecting ':' delimiter)", begin)
         value = members[key.value] = read_value(text, colon.end())

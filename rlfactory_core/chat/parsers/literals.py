@@ -1,6 +1,6 @@
 """Values written in another way than JSON: as Python writes them, or with quotes of the family's own.
 
-They are read strictly and in linear time, and nothing is evaluated.
+They are read strictly and in linear time, and nothing is evaluated. What is no value is a `MalformedError`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlfactory_core.chat.parsers.json_calls import MAX_DEPTH, Value, read_value
+from rlfactory_core.chat.parsers.json_calls import COLON, MAX_DEPTH, Value, read_value
 from rlfactory_core.chat.parsers.turn import MalformedError, skip_space
 
 _WORD = re.compile(r"[A-Za-z]+")
@@ -19,7 +19,6 @@ _NUMBER = re.compile(r"-?\d")
 _STRING = re.compile(r"""'([^'\\]*(?:\\.[^'\\]*)*)'|"([^"\\]*(?:\\.[^"\\]*)*)\"""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": "", **{c: c for c in "\\'\"/"}}
-_COLON = re.compile(r"\s*:\s*")
 _JSON_WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None}
 
 
@@ -47,15 +46,7 @@ PYTHON = Literals(python_string, python_string, {"True": True, "False": False, "
 
 
 def read_literal(text: str, start: int, literals: Literals, name: str = "", depth: int = 1) -> Value:
-    """The value at ``start``, after white space.
-
-    Args:
-        name: of the tool, for the error.
-        depth: of nesting.
-
-    Raises:
-        MalformedError: it is no value, or nested deeper than `MAX_DEPTH`.
-    """
+    """The value at ``start``, after white space; ``name`` is the tool's, for the error."""
     begin = skip_space(text, start)
     first = text[begin : begin + 1]
     if first and first in "[{":
@@ -90,7 +81,7 @@ def _read_items(text: str, begin: int, literals: Literals, name: str, depth: int
     ends = text.startswith(close, position)
     while not ends:
         key = literals.key(text, position) if close == "}" else None
-        colon = _COLON.match(text, key.end) if key else None
+        colon = COLON.match(text, key.end) if key else None
         if close == "}" and colon is None:
             raise MalformedError("an object's key and a colon are missing", position, name)
         item = read_literal(text, colon.end() if colon else position, literals, name, depth + 1)

@@ -32,11 +32,7 @@ class Arguments:
     """Gives the value of a text, from its head and the offered tool."""
 
     def read(self, turn: TurnReader, start: int, name: str) -> CallObject:
-        """Read the arguments of a call of ``name`` from ``start`` up to ``close``.
-
-        Raises:
-            MalformedError: a value is not closed or not right, or something else stands between the arguments.
-        """
+        """Read the arguments of a call of ``name`` from ``start`` up to ``close``."""
         text, position = turn.text, start
         arguments: dict[str, Any] = {}
         while head := self.head.match(text, position):
@@ -72,11 +68,7 @@ def read_tagged_function(
 
 
 def read_function(turn: TurnReader, start: int, arguments: Arguments | None = None) -> CallObject:
-    """Read a function, from after its ``<function=``.
-
-    Raises:
-        MalformedError: it is not written as `BODY`.
-    """
+    """Read a function, from after its ``<function=``."""
     head = named(_NAME, turn.text, start, f"no name follows {FUNCTION}")
     return (arguments or _ARGUMENTS).read(turn, head.end(), head[1])
 

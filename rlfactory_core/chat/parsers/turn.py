@@ -1,7 +1,7 @@
 """Parses an assistant turn into thinking, content and calls; shared by every call syntax of this folder.
 
-A syntax defines how a call begins and how it is read. Parsing takes time linear in the text, evaluates nothing, and
-never raises.
+A syntax defines how a call begins and how it is read. Its readers raise `MalformedError` where a text that begins like
+a call is none, and add no call then. Parsing takes time linear in the text, evaluates nothing, and never raises.
 """
 
 from __future__ import annotations
@@ -88,9 +88,6 @@ class TurnReader:
             end: of the text that was read, if it is not that of the last call.
             close: has to follow there.
             what: was read, for the error.
-
-        Raises:
-            MalformedError: ``close`` does not follow; then no call is added.
         """
         end = calls[-1].end if end is None else end
         if close:
@@ -241,14 +238,7 @@ def read_bare(begins: re.Pattern[str], syntax: Syntax, turn: TurnReader, positio
 
 
 def read_block(turn: TurnReader, start: int, close: str, read: Callable[[TurnReader, int], CallObject]) -> int:
-    """Read one or more calls up to ``close`` and add them; returns where the block ends.
-
-    Args:
-        read: reads one call.
-
-    Raises:
-        MalformedError: a call is malformed, or there are more than a turn may hold; then no call is added.
-    """
+    """Read one or more calls up to ``close``, each with ``read``, and add them; returns where the block ends."""
     found: list[CallObject] = []
     position = skip_space(turn.text, start)
     while not (found and turn.text.startswith(close, position)):
@@ -260,11 +250,7 @@ def read_block(turn: TurnReader, start: int, close: str, read: Callable[[TurnRea
 
 
 def behind(turn: TurnReader, close: str, end: int, name: str, what: str = "JSON object") -> int:
-    """The position after ``close``, which has to follow a call that ends at ``end``.
-
-    Raises:
-        MalformedError: ``close`` does not follow.
-    """
+    """The position after ``close``, which has to follow a call that ends at ``end``."""
     after = skip_space(turn.text, end)
     if not turn.text.startswith(close, after):
         raise MalformedError(f"text follows the call's {what}", end, name)
@@ -277,11 +263,7 @@ def skip_space(text: str, start: int) -> int:
 
 
 def named(begins: re.Pattern[str], text: str, start: int, problem: str) -> re.Match[str]:
-    """The match of a call's beginning, whose first group is the tool's name.
-
-    Raises:
-        MalformedError: there is none, or the group cannot be a name; ``problem`` says so.
-    """
+    """The match of a call's beginning, whose first group is the tool's name; ``problem`` says that there is none."""
     found = begins.match(text, start)
     if found is None or not is_name(found[1]):
         raise MalformedError(problem, start)

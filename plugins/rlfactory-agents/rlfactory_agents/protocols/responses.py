@@ -48,6 +48,10 @@ _KNOWN = {  # fields of items by their type
     "function_call_output": {"type", "call_id", "output", "id", "status"},
     "reasoning": {"type", "summary", "content", "id", "status"},
 }
+_STREAMED: dict[str, tuple[str, str, str, dict[str, Any]]] = {  # the key of an item's one part, and its events
+    "message": ("content", "content_part", "output_text", {"logprobs": []}),
+    "reasoning": ("summary", "reasoning_summary_part", "reasoning_summary_text", {}),
+}
 
 
 class Responses(WireFormat):
@@ -104,21 +108,15 @@ class Responses(WireFormat):
         for index, item in enumerate(whole["output"]):
             place = {"item_id": item["id"], "output_index": index}
             yield sent("response.output_item.added", output_index=index, item=_opened(item))
-            if item["type"] == "message":
-                part, text = item["content"][0], item["content"][0]["text"]
-                place["content_index"] = 0
-                yield sent("response.content_part.added", **place, part={**part, "text": ""})
-                yield sent("response.output_text.delta", **place, delta=text, logprobs=[])
-                yield sent("response.output_text.done", **place, text=text, logprobs=[])
-                yield sent("response.content_part.done", **place, part=part)
-            elif item["type"] == "reasoning":
-                part, text = item["summary"][0], item["summary"][0]["text"]
-                place["summary_index"] = 0
-                yield sent("response.reasoning_summary_part.added", **place, part={**part, "text": ""})
-                yield sent("response.reasoning_summary_text.delta", **place, delta=text)
-                yield sent("response.reasoning_summary_text.done", **place, text=text)
-                yield sent("response.reasoning_summary_part.done", **place, part=part)
-            elif item["type"] == "function_call":
+            if item["type"] in _STREAMED:
+                key, part_name, text_name, more = _STREAMED[item["type"]]
+                part, text = item[key][0], item[key][0]["text"]
+                place[f"{key}_index"] = 0
+                yield sent(f"response.{part_name}.added", **place, part={**part, "text": ""})
+                yield sent(f"response.{text_name}.delta", **place, delta=text, **more)
+                yield sent(f"response.{text_name}.done", **place, text=text, **more)
+                yield sent(f"response.{part_name}.done", **place, part=part)
+            else:
                 yield sent("response.function_call_arguments.delta", **place, delta=item["arguments"])
                 yield sent(
                     "response.function_call_arguments.done", **place, name=item["name"], arguments=item["arguments"]
