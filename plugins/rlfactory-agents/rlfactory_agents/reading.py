@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -75,22 +76,13 @@ def _until_stop(chat: ChatFormat, sampled: Sampled, stop: Sequence[str]) -> Samp
         begun = chat.decode(ids[:end])
         return any(text in begun for text in stop if text)
 
-    low, high = 0, len(ids)  # the text is not in the first `low` ids, and in the first `high`
-    if not stop or not has_stop(high):
+    if not stop or not has_stop(len(ids)):
         return sampled
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if has_stop(middle) else (middle, high)
-    if high < len(ids) and ids[high] in chat.stop_token_ids:
-        high += 1
-    return replace(
-        sampled,
-        token_ids=ids[:high],
-        logprobs=sampled.logprobs[:high],
-        finish="stop",
-        versions=sampled.versions[:high],
-        sampled_tokens=high,
-    )
+    end = bisect_left(range(len(ids)), x=True, key=has_stop)
+    if end < len(ids) and ids[end] in chat.stop_token_ids:
+        end += 1
+    cut = replace(sampled, token_ids=ids[:end], logprobs=sampled.logprobs[:end], versions=sampled.versions[:end])
+    return replace(cut, finish="stop", sampled_tokens=end)
 
 
 def _after(opening: str, content: str) -> str:
