@@ -115,7 +115,7 @@ class TurnReader:
         return end.end() if end else len(self.text)
 
     def turn_into_thinking(self, before: str) -> None:
-        """TurnReader everything so far, and then ``before``, into thinking."""
+        """Turn everything so far, and then ``before``, into thinking."""
         self.reasoning += [*self.content, before]
         self.content.clear()
         self.calls.clear()
