@@ -26,7 +26,6 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from rlfactory_core.chat.encoding import TextEncoder
-from rlfactory_core.chat.parsers.turn import with_own_ids
 from rlfactory_core.chat.proof import prove_append_equals_render
 from rlfactory_core.chat.rendering import ChatTemplate, Entry, remedy, template_of
 from rlfactory_core.chat.schemas import inlined
@@ -112,7 +111,15 @@ class TemplateFormat:
     def parse_text(self, text: str, tools: Sequence[ToolSpec]) -> Message:
         """Parse a sampled turn without its stop token."""
         message = self.parser(text, tools, thinking_open=self.thinking_open)
-        return with_own_ids(message, text, self._find_id)
+        calls: list[ToolCall] = []
+        end = 0
+        for call in message.tool_calls:
+            start = text.find(call.arguments_text, end)
+            end = start + len(call.arguments_text)
+            own = self._find_id(text, start, end) if call.error is None else None
+            taken = {other.id for other in calls}
+            calls.append(replace(call, id=own[1]) if own and own[1] not in taken else call)
+        return replace(message, tool_calls=tuple(calls))
 
     def find_stops(self, tokenizer: PreTrainedTokenizerFast) -> Sequence[str]:
         return self.stops

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rlfactory_core.types import Message, ToolCall, ToolSpec
@@ -195,23 +195,6 @@ class Parser:
                 position = read_or_refuse(turn, by_opener[tag], position)
         turn.add_text(turn.text[position:])
         return turn.message()
-
-
-def with_own_ids(message: Message, text: str, find: Callable[[str, int, int], re.Match[str] | None]) -> Message:
-    """The message with the ids that the model wrote for its calls, as far as they differ.
-
-    Args:
-        find: finds the id that belongs to arguments between two positions of the text, as `TemplateFormat._find_id`.
-    """
-    calls: list[ToolCall] = []
-    end = 0
-    for call in message.tool_calls:
-        start = text.find(call.arguments_text, end)
-        end = start + len(call.arguments_text)
-        found = find(text, start, end) if call.error is None else None
-        taken = {other.id for other in calls}
-        calls.append(replace(call, id=found[1]) if found and found[1] not in taken else call)
-    return replace(message, tool_calls=tuple(calls))
 
 
 def read_or_refuse(turn: TurnReader, syntax: Syntax, start: int) -> int:
