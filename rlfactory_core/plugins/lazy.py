@@ -31,7 +31,7 @@ class LazyReward(Lazy):
     options: str = ""  # module:Section that describes the options; empty: the target's arguments do
 
     def settle(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        settled: Mapping[str, Any] = Lazy(self.settles).load()(options)
+        settled: Mapping[str, Any] = Lazy(self.settles)(options)
         return settled
 
 
@@ -52,5 +52,5 @@ class LazyEngine(Lazy):
     adapts: str  # module:function
 
     def adapt(self, defaults: Mapping[str, Any]) -> Mapping[str, Any]:
-        adapted: Mapping[str, Any] = Lazy(self.adapts).load()(defaults)
+        adapted: Mapping[str, Any] = Lazy(self.adapts)(defaults)
         return adapted
