@@ -175,6 +175,17 @@ def test_a_stranger_s_database_is_not_dropped(ref: DatabaseRef, mariadb: Server)
         run(mariadb, "DROP DATABASE rlfactory_notes")
 
 
+def test_a_copy_that_may_not_be_dropped_keeps_nobody_from_connecting(ref: DatabaseRef, mariadb: Server) -> None:
+    left = "rlfactory_0123456789abcdef"
+    run(mariadb, f"CREATE DATABASE {left}", r"REVOKE DROP ON `rlfactory\_%`.* FROM reader")
+    try:
+        with closing(connect(ref, LIMITS)) as given:
+            assert given.query("SELECT 1", LIMITS).rows == ((1,),)
+        assert copies(mariadb) == [left]
+    finally:
+        run(mariadb, r"GRANT DROP ON `rlfactory\_%`.* TO reader", f"DROP DATABASE {left}")
+
+
 def test_without_the_right_to_make_databases_there_are_no_copies(given: Connection, mariadb: Server) -> None:
     run(mariadb, r"REVOKE CREATE ON `rlfactory\_%`.* FROM reader")
     try:

@@ -91,7 +91,8 @@ class MysqlDatabase(ServerDatabase):
         self._execute(f"SET SESSION sql_mode = '{self._modes}', lock_wait_timeout = {_LOCK_SECONDS}")
         self._execute(f"SET SESSION innodb_lock_wait_timeout = {_LOCK_SECONDS}")
         if self._original is None:
-            self._drop_orphans()
+            with contextlib.suppress(pymysql.Error):  # the account may see those of others
+                self._drop_orphans()
             self._execute("SET SESSION TRANSACTION READ ONLY")
 
     def _excess(self) -> str:
