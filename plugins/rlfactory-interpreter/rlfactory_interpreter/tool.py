@@ -35,20 +35,12 @@ class CodeInterpreter:
     version = f"python {sys.version_info[0]}.{sys.version_info[1]}"
 
     def __init__(
-        self,
-        name: str,
-        description: str,
-        limits: InterpreterLimits,
-        reads: tuple[tuple[str, ...], ...],
-        require: tuple[str, ...],
+        self, spec: ToolSpec, limits: InterpreterLimits, reads: tuple[tuple[str, ...], ...], require: tuple[str, ...]
     ) -> None:
-        self._rebuild = (name, description, limits, reads, require)
-        self._limits, self._required = limits, require
+        self._rebuild = (spec, limits, reads, require)
+        self.spec, self._limits, self._required = spec, limits, require
         self._forkserver = forkserver(limits, *reads)
         self._warned = False
-        code = {"type": "string", "description": "Python source code."}
-        schema = {"type": "object", "properties": {"code": code}, "required": ["code"], "additionalProperties": False}
-        self.spec = ToolSpec(name, description, schema)
         # A call waits for earlier calls of the same turn, and then has its own time.
         self._queue_s = 2 * limits.seconds
         self.deadline_s: float | None = self._queue_s + limits.seconds + _SPARE_S
@@ -158,9 +150,10 @@ def code_interpreter(
                 raise UsageError(f"code_interpreter: {what} names {module!r}, which is not installed.")
     if require:
         _check_required(require, missing_guards())
+    code = {"type": "string", "description": "Python source code."}
+    schema = {"type": "object", "properties": {"code": code}, "required": ["code"], "additionalProperties": False}
     return CodeInterpreter(
-        name,
-        description,
+        ToolSpec(name, description, schema),
         InterpreterLimits(**limits),  # type: ignore[arg-type]
         (tuple(preload), tuple(packages), tuple(os.fspath(path) for path in readable)),
         tuple(require),
