@@ -106,13 +106,13 @@ def conditions_of(parts: Mapping[str, Part], constants: Sequence[Constant]) -> C
 
 def _origin(at: tuple[str, int], parts: Mapping[str, Part]) -> tuple[str, int]:
     """The column at the end of a column's links, from which its values come."""
-    seen: list[tuple[str, int]] = []
-    while at not in seen:
-        seen.append(at)
+    seen = {at}
+    for _ in parts:
         table, place = at
-        links = [link for link in parts[table].links if place in link.places]
-        ends = [(link.target, link.target_places[link.places.index(place)]) for link in links]
+        links = (link for link in parts[table].links if place in link.places)
+        ends = ((link.target, link.target_places[link.places.index(place)]) for link in links)
         at = next((end for end in ends if end not in seen), at)
+        seen.add(at)
     return at
 
 
@@ -123,17 +123,16 @@ def _boundary_of(part: Part, place: int, constants: Sequence[Constant]) -> Bound
     tests = tuple(dict.fromkeys(one.test for one in constants if one.test is not None))
     if not tests:
         return boundary(domain, [one for one in constants if one.operator in NULL_TESTS])
-    near: dict[Any, Met] = {}
-    others: dict[Any, Met] = {}
+    near: list[tuple[Any, Met]] = []
+    others: list[tuple[Any, Met]] = []
     taken = Counter[tuple[Met, bool]]()
     for one in tried(part.table, part.sample, place, tests):
         if domain.accepts(one.value):
             taken[one.met, one.given] += 1
-            if taken[one.met, one.given] <= _ALIKE and len(taken) <= _MOST_KINDS:
-                near[one.value] = one.met
-            elif one.given:
-                others[one.value] = one.met
-    return Boundary.between([*near.items()], [*others.items()])
+            close = taken[one.met, one.given] <= _ALIKE and len(taken) <= _MOST_KINDS
+            if close or one.given:
+                (near if close else others).append((one.value, one.met))
+    return Boundary.between(near, others)
 
 
 def boundary(domain: Domain, constants: Sequence[Constant]) -> Boundary | None:

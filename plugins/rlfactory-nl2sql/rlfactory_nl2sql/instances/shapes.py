@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import chain, permutations
 
 _PIECES = re.compile(r"\d+|[^\W\d_]+(?:[._][^\W\d_]+)*|[\W_]")
 _PLAIN = re.compile(r"[^\W\d_]|[ .'&-]")  # characters of names and sentences
@@ -24,7 +24,6 @@ _CODE = re.compile(r"[A-Z]{2,5}")
 _WILDCARDS = re.compile(r"\[[^]]*\]|[%_*?]")
 _SEPARATORS = ";,|/"
 _LIST = re.compile(r"([;,|/] ?a)(?:\1)+")
-_DAY = re.compile(r"(\d{4})[-/.]?([01]\d)(?:[-/.]?([0-3]\d)(?!\d))?(?!\d)")
 _WHOLE = slice(None)
 LONGEST = 200  # characters of a text with a shape, and of a literal
 _MOST_CHUNKS = 12  # of a literal
@@ -75,10 +74,6 @@ class Place:
         padded = piece[:1] == "0" and len(piece) > 1
         return len(piece) in self.widths and (len(self.widths) == 1 or not padded)
 
-    def dated(self, number: int) -> str:
-        """A year, a month or a day, as the given ones are written."""
-        return str(number).zfill(max(self.widths))[-max(self.widths) :] if len(self.widths) == 1 else str(number)
-
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -115,18 +110,6 @@ class Form:
             and self.mended(pieces) == list(pieces)
         )
 
-    def on(self, day: dt.date, pieces: Sequence[str]) -> Iterator[str]:
-        """The text with another date."""
-        for date in self.dates:
-            made = list(pieces)
-            for (at, part), number in zip(date, (day.year, day.month, day.day), strict=False):
-                if part == _WHOLE:
-                    made[at] = self.places[at].dated(number)
-                else:
-                    width = part.stop - part.start
-                    made[at] = made[at][: part.start] + str(number).zfill(width)[-width:] + made[at][part.stop :]
-            yield "".join(made)
-
 
 @dataclass(frozen=True, slots=True)
 class Shape:
@@ -155,30 +138,14 @@ class Shape:
 
         They may not fit.
         """
-        for made in self._near(literal, text):
-            pieces = _PIECES.findall(made)
-            form = self.forms.get(form_of(pieces))
-            yield "".join(form.mended(pieces)) if form is not None and form.checks else made
-
-    def _near(self, literal: str | float, text: str) -> Iterator[str]:
-        yield from _with_number(text, literal)
-        yield from self._on_days(text, literal)
         written = literal if isinstance(literal, str) else f"{abs(literal):.15g}"
         chunks = [chunk for chunk in _WILDCARDS.split(written) if chunk]
         parts = [piece for chunk in chunks for piece in _PIECES.findall(chunk) if piece[0].isalnum()]
-        for chunk in dict.fromkeys([written, *chunks, *parts][:_MOST_CHUNKS]):
-            yield from _with_chunk(text, chunk)
-
-    def _on_days(self, text: str, literal: str | float) -> Iterator[str]:
-        """The text on the day or in the month that the literal names, and on the days around."""
-        found, pieces = _DAY.match(str(literal)), _PIECES.findall(text)
-        form = self.forms.get(form_of(pieces))
-        if found is None or form is None or not form.dates:
-            return
-        with suppress(ValueError, OverflowError):  # there may be no such day
-            first = dt.date(int(found[1]), int(found[2]), int(found[3] or 1))
-            for days in (0, -1, 1) if found[3] else (0, -1, 27, 31):
-                yield from form.on(first + dt.timedelta(days), pieces)
+        every = dict.fromkeys([written, *chunks, *parts][:_MOST_CHUNKS])
+        for made in chain(_with_number(text, literal), *(_with_chunk(text, chunk) for chunk in every)):
+            pieces = _PIECES.findall(made)
+            form = self.forms.get(form_of(pieces))
+            yield "".join(form.mended(pieces)) if form is not None and form.checks else made
 
 
 def shape_of(texts: Sequence[str]) -> Shape | None:
