@@ -18,7 +18,6 @@ from rlfactory_nl2sql.schema import Schema
 
 _RANKS = (exp.RowNumber, exp.Rank, exp.DenseRank)
 _ORDERS = frozenset({"=", "<>", "<", "<=", ">", ">="})
-_AGGREGATES = frozenset({"total"})  # which sqlglot reads as any function
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +158,7 @@ def _within(node: exp.Expr) -> Iterator[exp.Expr]:
 
 
 def _is_aggregate(node: exp.Expr) -> bool:
-    return isinstance(node, (exp.AggFunc, *_RANKS)) or (
-        isinstance(node, exp.Anonymous) and node.name.lower() in _AGGREGATES
-    )
+    return isinstance(node, (exp.AggFunc, *_RANKS))
 
 
 def _aggregates(node: exp.Expr) -> bool:
