@@ -51,7 +51,7 @@ class TextEncoder:
         """A character that is nowhere in ``contents`` (JSON-like data), neither as itself nor as a JSON escape."""
         text = json.dumps(contents, ensure_ascii=False, default=dict)
         marks = map(chr, chain.from_iterable(_PRIVATE))
-        return next(mark for mark in marks if mark not in text and _escaped(mark) not in text)
+        return next(mark for mark in marks if mark not in text and json.dumps(mark)[1:-1] not in text)
 
     def guard(self, content: Any, mark: str) -> Any:
         """The content (JSON-like data) with a mark within everything that spells an added token, also in keys."""
@@ -64,8 +64,8 @@ class TextEncoder:
         return content
 
     def unmark(self, rendered: str, mark: str) -> str:
-        """The rendered text without the marks."""
-        return rendered.replace(mark, "").replace(_escaped(mark), "")
+        """The rendered text without the marks, which a template may have written as JSON escapes."""
+        return rendered.replace(mark, "").replace(json.dumps(mark)[1:-1], "")
 
     def ids(self, rendered: str, mark: str, *, start: bool) -> tuple[int, ...]:
         """The ids of a rendered text; every unmarked added token in it becomes that token.
@@ -108,10 +108,6 @@ def _pattern(node: dict[str, Any]) -> str:
     if "" in node:
         branches.append(node[""])
     return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
-
-
-def _escaped(mark: str) -> str:
-    return json.dumps(mark)[1:-1]
 
 
 def _without_added_tokens(backend: Tokenizer, pre_tokenizer: PreTokenizer | None) -> Tokenizer:

@@ -299,13 +299,13 @@ class TemplateFormat:
 
     def _guarded(self, messages: Sequence[Message], mark: str) -> list[Message]:
         """The messages, guarded except for the assistant's; a tool's name is guarded, because a model may invent it."""
-
-        def guarded(message: Message) -> Message:
-            texts = [message.content, message.name, message.tool_call_id]
-            content, name, call_id = self._encoder.guard(texts, mark)
-            return replace(message, content=self.shown(content), name=name, tool_call_id=call_id)
-
-        return [message if message.role == "assistant" else guarded(message) for message in messages]
+        guarded = list(messages)
+        for index, message in enumerate(messages):
+            if message.role != "assistant":
+                texts = [message.content, message.name, message.tool_call_id]
+                content, name, call_id = self._encoder.guard(texts, mark)
+                guarded[index] = replace(message, content=self.shown(content), name=name, tool_call_id=call_id)
+        return guarded
 
     def _stand_in(self, messages: Sequence[Message]) -> Message:
         """An assistant turn that the messages can follow; `_SAMPLED` is at its end."""
