@@ -10,6 +10,7 @@ import asyncio
 import json
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -25,7 +26,6 @@ from rlfactory_mcp.config import ServerConfig
 from rlfactory_mcp.listing import Listing
 from rlfactory_mcp.rpc import LONGEST_LINE, RELAYED, RpcError, to_line
 from rlfactory_mcp.servers import Servers
-from rlfactory_mcp.sharing import Sharing
 
 _FIRST_S = 30.0  # to wait for the first client
 _GRACE_S = 1.0  # to wait for another client once all are gone
@@ -112,8 +112,8 @@ class _ToClient(logging.Handler):
             return
 
 
-async def _keep(place: Sharing, listening: socket.socket, servers: Sequence[ServerConfig]) -> None:
-    """Serve until the last client is gone, or until a signal."""
+async def _keep(place: Mapping[str, Path], listening: socket.socket, servers: Sequence[ServerConfig]) -> None:
+    """Serve until the last client is gone, or until a signal; ``place`` has the paths of `sharing.Sharing`."""
     daemon = _Daemon(servers)
     logging.getLogger().addHandler(_ToClient(daemon.clients))
     stop = asyncio.Event()
@@ -127,11 +127,11 @@ async def _keep(place: Sharing, listening: socket.socket, servers: Sequence[Serv
             if not stop.is_set() and (daemon.clients or _now() < daemon.vacant_until):
                 continue
             # Who connects holds the lock, too.
-            with suppress(Timeout), FileLock(place.lock, timeout=0):
+            with suppress(Timeout), FileLock(place["lock"], timeout=0):
                 if stop.is_set() or not daemon.clients:
                     with suppress(OSError):
-                        if place.pid.read_text() == str(os.getpid()):  # and not of a later process
-                            place.remove()
+                        if place["pid"].read_text() == str(os.getpid()):  # and not of a later process
+                            shutil.rmtree(place["folder"], ignore_errors=True)
                     return
     finally:
         server.close()
@@ -144,17 +144,17 @@ def _now() -> float:
 
 def main() -> None:
     given = json.loads(sys.stdin.read())
-    place = Sharing(Path(given["folder"]))
-    place.socket.unlink(missing_ok=True)  # a process that was killed leaves it
+    place = {name: Path(given[name]) for name in ("folder", "socket", "pid", "lock")}
+    place["socket"].unlink(missing_ok=True)  # a process that was killed leaves it
     listening = socket.socket(socket.AF_UNIX)
-    listening.bind(str(place.socket))
+    listening.bind(str(place["socket"]))
     listening.listen(_BACKLOG)
     if os.fork():
         os._exit(0)
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)
-    place.pid.write_text(str(os.getpid()))
+    place["pid"].write_text(str(os.getpid()))
     os.chdir(given["cwd"])
     asyncio.run(_keep(place, listening, tuple(map(ServerConfig.model_validate, given["servers"]))))
 

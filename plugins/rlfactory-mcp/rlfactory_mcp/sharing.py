@@ -146,7 +146,7 @@ class Sharing:
     def _start(self) -> None:
         """Start the process and wait until it listens."""
         given = {
-            "folder": str(self.folder),
+            **{name: str(getattr(self, name)) for name in ("folder", "socket", "pid", "lock")},
             "cwd": str(Path.cwd()),
             "servers": [server.model_dump(mode="json") for server in self.servers],
         }
