@@ -29,7 +29,6 @@ __all__ = [
     "Env",
     "EnvStart",
     "EnvStep",
-    "EnvTraits",
     "GroupScorer",
     "Model",
     "NeedsModelPool",
@@ -128,6 +127,8 @@ class Env(Protocol):
     """One episode; an object is used once.
 
     A `BackendError` of `start` or `step` is an infra fault: it ends the episode, which is played again or masked.
+    An attribute ``deadline_s`` limits the seconds of ``start`` and of each ``step`` in place of the run's
+    ``rollout.env_deadline_s``; calls that end by themselves have `math.inf`.
     """
 
     async def start(self) -> EnvStart: ...
@@ -135,15 +136,6 @@ class Env(Protocol):
     async def step(self, message: Message) -> EnvStep: ...
 
     async def close(self) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class EnvTraits:
-    """Optional attributes of an environment, with their defaults."""
-
-    deadline_s: float | None = None
-    """Time limit for ``start`` and for each ``step``; None: the run's ``rollout.env_deadline_s``. An environment whose
-    calls end by themselves has `math.inf`."""
 
 
 class ChatFormat(Protocol):

@@ -300,24 +300,14 @@ def _stored(line: str, place: str) -> StoredTrajectory:
 
 
 def write_atomic(path: Path, text: str) -> None:
-    """Write a temporary file, flush it to disk and rename it, so that the file is always either the old or the new one.
+    """Write a file that is always either the old or the new one, also after a crash.
 
     Raises:
         CheckpointError: it cannot be written (disk full, no permission); the old file is intact.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with _writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            # A model can write half a surrogate pair; escaped, it stays valid JSON.
-            with temporary.open("w", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    with _writing(path):
+        # A model can write half a surrogate pair; escaped, it stays valid JSON.
+        write_atomically(path, text.encode("utf-8", errors="backslashreplace"))
 
 
 def replace_link(link: Path, target: str) -> None:

@@ -79,7 +79,7 @@ def write_report(folder: RunFolder, extra: Iterable[SectionMaker] = ()) -> Path:
         CheckpointError: the page cannot be written.
     """
     run = RunData.read(folder)
-    made = (make(run) for make in (results, learning, examples, behaviour, speed, update, *extra))
+    made = [results(run), learning(run), examples(run), *_charts(run), *(make(run) for make in extra)]
     page = (
         page_environment()
         .get_template("report.jinja")
@@ -99,7 +99,8 @@ def live_sections(run: RunData) -> list[ReportSection]:
     """The sections of a run that goes on; its results come first once all of them are there."""
     finished = (run.summary.get("eval") or {}).get("after")
     first = (results, learning) if finished else (learning, results)
-    return [section for make in (*first, behaviour, speed, update) if (section := make(run)) is not None]
+    made = [*(make(run) for make in first), *_charts(run)]
+    return [section for section in made if section is not None]
 
 
 def results(run: RunData) -> ReportSection | None:
@@ -155,19 +156,8 @@ def _one(lines: Sequence[Line]) -> float | None:
     return 1.0 if all(0.0 <= value <= 1.0 for line in lines for _, value in line.points) else None
 
 
-def behaviour(run: RunData) -> ReportSection | None:
-    """Calls, turns, lengths, stop reasons and faults of the trajectories."""
-    return ReportSection.of_charts("Behaviour", *_plots("Behaviour", run))
-
-
-def speed(run: RunData) -> ReportSection | None:
-    """Throughput, where the time goes, and what the machine gives."""
-    return ReportSection.of_charts("Speed", *_plots("Speed", run))
-
-
-def update(run: RunData) -> ReportSection | None:
-    """The optimizer's health."""
-    return ReportSection.of_charts("Update", *_plots("Update", run))
+def _charts(run: RunData) -> list[ReportSection | None]:
+    return [ReportSection.of_charts(title, *_plots(title, run)) for title in ("Behaviour", "Speed", "Update")]
 
 
 def _plots(section: str, run: RunData) -> Iterator[Chart]:

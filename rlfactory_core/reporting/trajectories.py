@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -32,11 +32,10 @@ class TurnText:
 
 @dataclass(frozen=True, slots=True)
 class StoredTrajectory:
-    """A trajectory and its texts, one `TurnText` for each turn; ``line`` is its encoded form, if it exists."""
+    """A trajectory and its texts, one `TurnText` for each turn."""
 
     trajectory: Trajectory
     texts: tuple[TurnText, ...]
-    line: str = field(default="", repr=False, compare=False)
 
     @classmethod
     def of(cls, trajectory: Trajectory, decode: Callable[[Sequence[int]], str]) -> StoredTrajectory:
@@ -46,13 +45,13 @@ class StoredTrajectory:
 
     def to_line(self) -> str:
         """One line of a file, without its end."""
-        line = self.line or json_text(self.to_dict())
+        line = json_text(self.to_dict())
         return line.encode("utf-8", "backslashreplace").decode()  # a model can write half a surrogate pair
 
     @classmethod
     def from_line(cls, line: str) -> StoredTrajectory:
-        """The inverse of `to_line`, which then gives this very line; raises as `from_dict`."""
-        return replace(cls.from_dict(json.loads(line)), line=line)
+        """The inverse of `to_line`; raises as `from_dict`."""
+        return cls.from_dict(json.loads(line))
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data. ``reward`` and ``masked`` follow from the rest and are there for other tools."""

@@ -73,27 +73,18 @@ class RewardLayer:
         self._deadlines = own | dict(deadlines or {})
         self._inline: dict[str, Method] = {}
         self._waiting: dict[str, Method] = {}
-        self._groups: dict[str, Method] = {}
+        self.group_scorers: dict[str, Method] = {}
         for name, (scorer, _) in scorers.items():
             kind = self._inline if self.traits[name].inline else self._waiting
-            (self._groups if hasattr(scorer, "score_group") else kind)[name] = _method(name, scorer)
-
-    @property
-    def group_scorers(self) -> tuple[str, ...]:
-        """The names of the group scorers."""
-        return tuple(self._groups)
-
-    def scoring(self, sample: Sample, attempts: int) -> GroupScoring:
-        """The scoring of one group, whose attempts are scored as they end."""
-        return GroupScoring(self, sample, attempts)
+            (self.group_scorers if hasattr(scorer, "score_group") else kind)[name] = _method(name, scorer)
 
     async def score_trajectory(self, trajectory: Trajectory) -> Trajectory:
         """The trajectory with its `Score` and the faults of scoring; group scorers get a group of one."""
-        return await self.scoring(trajectory.sample, 1).score(0, trajectory)
+        return await GroupScoring(self, trajectory.sample, 1).score(0, trajectory)
 
     async def score_group(self, group: Group) -> Group:
         """The group with all its trajectories scored."""
-        scoring = self.scoring(group.sample, len(group.trajectories))
+        scoring = GroupScoring(self, group.sample, len(group.trajectories))
         scored = await asyncio.gather(*(scoring.score(i, each) for i, each in enumerate(group.trajectories)))
         return replace(group, trajectories=tuple(scored))
 
@@ -110,7 +101,7 @@ class RewardLayer:
         """For each group scorer, the outcomes of all members."""
         members, limits = group.trajectories, self._deadlines
         return await asyncio.gather(
-            *(_outcomes(name, method, group, members, limits[name]) for name, method in self._groups.items())
+            *(_outcomes(name, method, group, members, limits[name]) for name, method in self.group_scorers.items())
         )
 
     def _combine(self, trajectory: Trajectory, outcomes: Sequence[Outcome]) -> Trajectory:
@@ -140,7 +131,7 @@ class RewardLayer:
 
 
 class GroupScoring:
-    """Scores one group; `score` is called once for each attempt.
+    """Scores one group, whose attempts are scored as they end; `score` is called once for each of them.
 
     A trajectory that an infra fault has masked is scored as well. Its score is saved, but does not change the update.
     """

@@ -32,7 +32,14 @@ def extract_answer(text: str) -> str | None:
 
 
 class _Compared:
-    """A scorer that compares answers as texts."""
+    """A scorer that compares the last answer with the accepted ones, as texts; no answer scores 0."""
+
+    inline: ClassVar[bool] = True
+    measure: ClassVar[Callable[[str, Iterable[str]], float]]
+
+    async def score(self, trajectory: Trajectory) -> Score:
+        answer, references = last_answer(trajectory), accepted_answers(trajectory.sample)
+        return Score(0.0 if answer is None else self.measure(answer, references))
 
     def check_samples(self, samples: Sequence[Sample]) -> None:
         """Warn of gold answers within marks that no short answer has; with them no answer is right."""
@@ -53,37 +60,25 @@ class _Compared:
 class ExactMatch(_Compared):
     """Scores the `exact_match` of the last answer; no answer scores 0."""
 
-    inline: ClassVar[bool] = True
-
-    async def score(self, trajectory: Trajectory) -> Score:
-        return _compare(trajectory, exact_match)
+    measure = staticmethod(exact_match)
 
 
 class F1(_Compared):
     """Scores the `f1` of the last answer; no answer scores 0."""
 
-    inline: ClassVar[bool] = True
-
-    async def score(self, trajectory: Trajectory) -> Score:
-        return _compare(trajectory, f1)
+    measure = staticmethod(f1)
 
 
 class SquadEM(_Compared):
     """Scores the `squad_em` of the last answer, for comparisons with published numbers; no answer scores 0."""
 
-    inline: ClassVar[bool] = True
-
-    async def score(self, trajectory: Trajectory) -> Score:
-        return _compare(trajectory, squad_em)
+    measure = staticmethod(squad_em)
 
 
 class SquadF1(_Compared):
     """Scores the `squad_f1` of the last answer, for comparisons with published numbers; no answer scores 0."""
 
-    inline: ClassVar[bool] = True
-
-    async def score(self, trajectory: Trajectory) -> Score:
-        return _compare(trajectory, squad_f1)
+    measure = staticmethod(squad_f1)
 
 
 class EnvReward:
@@ -132,7 +127,20 @@ class Format:
     inline: ClassVar[bool] = True
 
     async def score(self, trajectory: Trajectory) -> Score:
-        return Score(float(_well_formed(trajectory)))
+        if not trajectory.turns:
+            return Score(0.0)
+        last = trajectory.turns[-1]
+        text = last.message.content
+        return Score(
+            float(
+                last.finish == "stop"
+                and not last.message.tool_calls
+                and text.endswith(ANSWER_CLOSE)
+                and text.count(ANSWER_OPEN) == text.count(ANSWER_CLOSE) == 1
+                and bool(extract_answer(text))
+                and not any(call.error for turn in trajectory.turns for call in turn.message.tool_calls)
+            )
+        )
 
 
 def last_answer(trajectory: Trajectory) -> str | None:
@@ -160,23 +168,3 @@ def accepted_answers(sample: Sample) -> tuple[str, ...]:
     if not answers or answers == (None,):
         raise VerifierError(f"sample {sample.id!r} has no answer to compare with")
     return tuple(map(str, answers))
-
-
-def _compare(trajectory: Trajectory, measure: Callable[[str, Iterable[str]], float]) -> Score:
-    answer, references = last_answer(trajectory), accepted_answers(trajectory.sample)
-    return Score(0.0 if answer is None else measure(answer, references))
-
-
-def _well_formed(trajectory: Trajectory) -> bool:
-    if not trajectory.turns:
-        return False
-    last = trajectory.turns[-1]
-    text = last.message.content
-    return (
-        last.finish == "stop"
-        and not last.message.tool_calls
-        and text.endswith(ANSWER_CLOSE)
-        and text.count(ANSWER_OPEN) == text.count(ANSWER_CLOSE) == 1
-        and bool(extract_answer(text))
-        and not any(call.error for turn in trajectory.turns for call in turn.message.tool_calls)
-    )

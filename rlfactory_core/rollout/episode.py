@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.protocols import Env
 from rlfactory_core.rollout.history import KEEP, History
 from rlfactory_core.rollout.settings import RolloutConfig
-from rlfactory_core.types import PROMPT, Fault, FaultKind, Sample, SamplingParams
-from rlfactory_core.utils.seeds import derive_seed
+from rlfactory_core.types import PROMPT, Fault, FaultKind, Sample
 
 MakeEnv = Callable[[Sample, ToolContext], Env]
 
@@ -49,23 +48,3 @@ class Episode:
     top_p: float = 1.0
     seed: int = 0
     history: History = KEEP
-
-    def attempts(self, number: int) -> tuple[Episode, ...]:
-        """As many attempts, of which i has the seed ``derive_seed(seed, sample.id, i)`` and ``"<session>/<i>"``."""
-        return tuple(
-            replace(self, attempt=i, seed=derive_seed(self.seed, self.sample.id, i), session=f"{self.session}/{i}")
-            for i in range(number)
-        )
-
-    def sampling(
-        self, turn: int, room: int, stop_token_ids: tuple[int, ...] = (), seed: int | None = None
-    ) -> SamplingParams:
-        """The parameters for a turn, with a seed derived from the episode's.
-
-        Args:
-            room: tokens left for the trajectory.
-            seed: in the place of the episode's.
-        """
-        seed = derive_seed(self.seed if seed is None else seed, turn)
-        limit = min(self.limits.max_turn_tokens, room)
-        return SamplingParams(limit, self.temperature, self.top_p, stop_token_ids, seed)

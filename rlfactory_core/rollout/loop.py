@@ -17,7 +17,7 @@ from rlfactory_core.algo.advantages import LARGEST_REWARD
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, PluginError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep, Model
-from rlfactory_core.rollout.env_calls import TimedEnv, ask_env, called, checked
+from rlfactory_core.rollout.env_calls import TimedEnv
 from rlfactory_core.rollout.episode import Episode, RolloutLimits
 from rlfactory_core.rollout.transcript import Transcript
 from rlfactory_core.types import Fault, FaultKind, Message, StopReason, ToolResult, ToolSpec, Trajectory, Turn
@@ -90,8 +90,7 @@ class _Played:
 async def _play(limits: RolloutLimits, env: TimedEnv, transcript: Transcript, played: _Played) -> None:
     """Play until something ends the episode, and close the environment."""
     try:
-        async with env.limited("start"):
-            start = await ask_env(env.env, "start", EnvStart)
+        start = await env.call("start", EnvStart)
         played.tools, state, calls_left = start.tools, start.state, limits.max_tool_calls
         played.info.update(start.info)
         transcript.begin(start)
@@ -114,12 +113,12 @@ async def _play(limits: RolloutLimits, env: TimedEnv, transcript: Transcript, pl
                 step = EnvStep(stop=StopReason.TOOL_BUDGET)
             else:
                 try:
-                    async with env.limited("step"):
-                        step = checked(env.env, "step", EnvStep, await called(env.env, "step", turn.message))
+                    step = await env.call("step", EnvStep, turn.message)
                 except BackendError as error:
                     failed = ToolResult("", "env", "", FaultKind.INFRA, reason=str(error))
                     step = EnvStep(stop=StopReason.FAULT, results=(failed,))
-                _check_step(step, env.name)
+                if wrong := _wrong(step):
+                    raise PluginError(f"{env.name}.step returned an EnvStep with {wrong}.")
             played.add(turn, step, time.perf_counter() - before, state)
             state = step.state
             stop = step.stop or (StopReason.MAX_TURNS if number + 1 >= limits.max_turns else None)
@@ -129,12 +128,6 @@ async def _play(limits: RolloutLimits, env: TimedEnv, transcript: Transcript, pl
             transcript.observe(step.messages)
     finally:
         await env.close()
-
-
-def _check_step(step: EnvStep, name: str) -> None:
-    """Raises a `PluginError` if a step does not keep the contract."""
-    if wrong := _wrong(step):
-        raise PluginError(f"{name}.step returned an EnvStep with {wrong}.")
 
 
 def _wrong(step: Any) -> str:

@@ -41,7 +41,7 @@ class ToolEnv:
 
     @property
     def deadline_s(self) -> float | None:
-        """See `protocols.EnvTraits`: each tool has a time limit. A subclass's own start or step has the run's limit."""
+        """See `protocols.Env`: each tool has a time limit. A subclass's own start or step has the run's limit."""
         is_own = type(self).start is not ToolEnv.start or type(self).step is not ToolEnv.step
         return None if is_own else inf
 

@@ -10,7 +10,7 @@ from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.protocols import ChatFormat, EnvStart, Model, Request
 from rlfactory_core.rollout.episode import Episode
 from rlfactory_core.rollout.history import SUMMARIZE, SUMMARIZED, with_notes
-from rlfactory_core.types import Message, Sample, ToolSpec, Turn
+from rlfactory_core.types import Message, Sample, SamplingParams, ToolSpec, Turn
 from rlfactory_core.utils.seeds import derive_seed
 
 
@@ -77,7 +77,13 @@ class Transcript:
             return None
         self._ids += context
         stop_ids = self._chat.stop_token_ids if self._chat is not None else ()
-        params = episode.sampling(number, most - self._used - len(context), stop_ids, seed)
+        params = SamplingParams(
+            max_tokens=min(episode.limits.max_turn_tokens, most - self._used - len(context)),
+            temperature=episode.temperature,
+            top_p=episode.top_p,
+            stop_token_ids=stop_ids,
+            seed=derive_seed(episode.seed if seed is None else seed, number),
+        )
         request = Request(self._messages, self._tools, params, self._ids, self._session)
         before = time.perf_counter()
         sampled = await self._model.answer(request)

@@ -35,6 +35,7 @@ from rlfactory_core.runner.making import make_chat, make_prompts, make_task, mak
 from rlfactory_core.runner.several import combined, each_task
 from rlfactory_core.settings import dump_yaml, load_yaml, merge, parse_override, validate_section
 from rlfactory_core.tasks.generic import NAME as GENERIC
+from rlfactory_core.tasks.scorers import refuse_pools
 from rlfactory_core.tasks.setup import Tasks
 from rlfactory_core.tasks.solving import tiny_defaults
 from rlfactory_core.tasks.task import Task
@@ -300,7 +301,7 @@ def check(resolved: Resolved, *, training: bool = True) -> Resolved:
     traits = _traits(engine, config)
     if not traits.serves_pools and tasks.pools:
         engines = [item for item in registry.installed("engine") if item.name != config.engine]
-        tasks.refuse_pools([item.name for item in engines if getattr(item.make(), "serves_pools", False)])
+        refuse_pools(tasks.pools, [item.name for item in engines if getattr(item.make(), "serves_pools", False)])
     if config.train.guard == "rollback" and traits.roll_back is None:
         raise ConfigError(
             f"train.guard=rollback: the {config.engine} engine does not go back to an earlier checkpoint. Use stop."

@@ -26,7 +26,6 @@ ENOUGH = 64
 """After so many prompts in a row that have room, from the longest text on, all shorter ones count as such."""
 SHAPES = 256
 """At most so many kinds of conversation are looked at."""
-_MESSAGE = 16  # tokens that a template adds to a message, at most
 _NAMED = 5  # samples in a message
 
 
@@ -44,8 +43,6 @@ def check_prompts(
     tasks: OpenTasks, train: Sequence[Sample], held_out: Sequence[Sample], known: int | None
 ) -> CheckedPrompts:
     """Leave out the samples whose prompt leaves no room for an answer.
-
-    Few prompts are rendered, even of many samples: those that are short in bytes have room for sure.
 
     Args:
         known: the most positions that the model was made for; None: unknown.
@@ -114,46 +111,29 @@ class _Room:
         limit = self.runtime.limits.max_tokens
         return limit if self.known is None else min(limit, self.known)
 
-    def tokens(self, index: int) -> int:
-        return len(self.runtime.prompt_ids(self.samples[index]) or ())
-
     def without(self) -> dict[int, int]:
-        """The prompts without room, and their tokens."""
-        groups: dict[bool, list[int]] = {}
-        for index in self.indices:  # the tools of all are a part of each prompt, those of a sample one of its text
-            groups.setdefault(self.samples[index].tools is None, []).append(index)
-        found: dict[int, int] = {}
-        for group in groups.values():
-            found |= self._without(group, most_found=len(self.indices) // 2 - len(found))
-        return found
-
-    def _without(self, group: Sequence[int], most_found: int) -> dict[int, int]:
-        sizes = {index: self._size(self.samples[index]) for index in group}
-        by_size = sorted(group, key=sizes.__getitem__, reverse=True)
+        """The prompts without room, and their tokens. Few of many are rendered, from the longest text on."""
+        schemas = {tool.name: len(str(tool.function_schema)) for tool in self.runtime.manager.specs}
         most = self.limit - min(ROOM, self.runtime.limits.max_turn_tokens)
-        shortest, least = by_size[-1], self.tokens(by_size[-1])
-        if least > most and len(group) > most_found:
-            raise DataError(self._refusal("None", shortest, least, "The shortest"))
+        by_size = sorted(self.indices, key=lambda index: _size(self.samples[index], schemas), reverse=True)
+        least = self._tokens(by_size[-1])
+        if least > most:
+            raise DataError(self._refusal("None", by_size[-1], least, "The shortest"))
         found: dict[int, int] = {}
         fit = 0
         for index in by_size:
-            if least + sizes[index] <= most or fit == ENOUGH:  # the bound: no token is shorter than a byte
-                break
-            tokens = self.tokens(index)
+            tokens = self._tokens(index)
             fit = fit + 1 if tokens <= most else 0
             if not fit:
                 found[index] = tokens
-            if len(found) > most_found:
+            if len(found) > len(self.indices) // 2:
                 raise DataError(self._refusal("At most half", index, tokens, "One"))
+            if fit == ENOUGH:
+                break
         return found
 
-    def _size(self, sample: Sample) -> int:
-        """At least the tokens by which the prompt is longer than an empty one with the same tools."""
-        texts = [text for message in sample.messages for text in _texts(message)]
-        images = sum(int(width) * int(height) // 64 for text in texts for width, height, _ in NAME.findall(text))
-        if sample.tools is not None:
-            texts += [str(tool.function_schema) for tool in self.runtime.offered(sample)]
-        return images + sum(len(text.encode()) for text in texts) + _MESSAGE * len(sample.messages)
+    def _tokens(self, index: int) -> int:
+        return len(self.runtime.prompt_ids(self.samples[index]) or ())
 
     def note(self, found: dict[int, int]) -> str:
         longest = max(found, key=found.__getitem__)
@@ -236,6 +216,14 @@ def _of_sample(sample: Sample, error: ChatFormatError) -> ChatFormatError:
 def _texts(message: Message) -> list[str]:
     calls = (text for call in message.tool_calls for text in (call.id, call.name, call.arguments_text))
     return [message.content, message.reasoning, message.name or "", message.tool_call_id or "", *calls]
+
+
+def _size(sample: Sample, schemas: Mapping[str, int]) -> int:
+    """How long the text of a prompt is, with its tools and images."""
+    texts = [text for message in sample.messages for text in _texts(message)]
+    images = sum(int(width) * int(height) // 64 for text in texts for width, height, _ in NAME.findall(text))
+    tools = schemas if sample.tools is None else sample.tools
+    return images + sum(schemas.get(name, 0) for name in tools) + sum(len(text.encode()) for text in texts)
 
 
 def _shape(message: Message) -> tuple[object, ...]:

@@ -25,6 +25,7 @@ from rlfactory_core.tools.offered import check_names, offered_tools
 from rlfactory_core.tools.sources import OpenTools
 from rlfactory_core.types import PROMPT, FaultKind, Group, Sample, ToolSpec, Trajectory
 from rlfactory_core.utils.aio import gather_all
+from rlfactory_core.utils.seeds import derive_seed
 
 
 class TaskRuntime:
@@ -42,7 +43,8 @@ class TaskRuntime:
         self.agents = setup.player()
         self._tools = OpenTools(group)
         self._added: Sequence[Tool] = ()  # the tools of the configuration's own sources
-        self._managers: dict[str, ToolManager] = {}
+        self.manager: ToolManager  # of all tools, once they are open
+        self._managers: dict[str, ToolManager] = {}  # the same by the control's name; empty: of all tools
         self._chat: ChatFormat | None = None
 
     async def open(
@@ -78,7 +80,7 @@ class TaskRuntime:
         own = len(self._tools.tools)
         await self._tools.open([source.make() for source in setup.sources])
         self._added = self._tools.tools[own:]
-        self.control_manager("")  # raises UsageError if an item is not a tool
+        self.manager = self.control_manager("")  # raises UsageError if an item is not a tool
         return self
 
     async def close(self) -> None:
@@ -95,11 +97,6 @@ class TaskRuntime:
     def tools(self) -> Sequence[Tool]:
         """The open tools: those of the task, then those of the configuration."""
         return self._tools.tools
-
-    @property
-    def manager(self) -> ToolManager:
-        """The manager of all tools."""
-        return self.control_manager("")
 
     def control_manager(self, name: str) -> ToolManager:
         """The manager of a control's tools, which replace the task's own, made once; an empty name: of all tools."""
@@ -163,11 +160,12 @@ class TaskRuntime:
             manager: replaces the task's own tools.
         """
         episode = self.episode(sample, temperature, seed, session, manager)
-        scoring = self.rewards.scoring(sample, attempts)
-        playing = [
-            asyncio.create_task(self.rollout(each, model, scoring), name=each.session)
-            for each in episode.attempts(attempts)
-        ]
+        scoring = GroupScoring(self.rewards, sample, attempts)
+        playing = []
+        for attempt in range(attempts):
+            own, name = derive_seed(seed, sample.id, attempt), f"{session}/{attempt}"
+            each = replace(episode, attempt=attempt, seed=own, session=name)
+            playing.append(asyncio.create_task(self.rollout(each, model, scoring), name=name))
         return Group(sample, tuple(await gather_all(playing)))
 
     async def play_one(

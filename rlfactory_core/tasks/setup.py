@@ -17,7 +17,7 @@ from rlfactory_core.protocols import Env, PoolRequest, ToolManager
 from rlfactory_core.rewards.scorers import ENV_REWARD
 from rlfactory_core.rollout.settings import RolloutConfig
 from rlfactory_core.tasks.data import is_nan
-from rlfactory_core.tasks.scorers import Scorers, refuse_pools
+from rlfactory_core.tasks.scorers import Scorers
 from rlfactory_core.tasks.settings import DataConfig
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tools.manager import DefaultToolManager
@@ -178,14 +178,6 @@ class Tasks:
     def pools(self) -> Mapping[str, PoolRequest]:
         """The models that the engine should serve, by the reward's key."""
         return {key: pool for setup in self.by_name.values() for key, pool in setup.scorers.pools.items()}
-
-    def refuse_pools(self, able: Sequence[str] = ()) -> None:
-        """Raise a `UsageError` if a scorer needs a model served by the engine; for engines that serve none.
-
-        Args:
-            able: names of engines that serve models.
-        """
-        refuse_pools(self.pools, able)
 
     @property
     def top_reward(self) -> float | None:

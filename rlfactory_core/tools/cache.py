@@ -9,21 +9,17 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import math
 import sqlite3
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 from sys import getsizeof
 from typing import Any, Protocol, TypeVar
 
-from filelock import FileLock
-
 from rlfactory_core.cache import digest
 from rlfactory_core.images import NAME
 from rlfactory_core.protocols import Tool
-from rlfactory_core.tools.attempt import Answer
 from rlfactory_core.utils.threads import BlockingPool
 
 _log = logging.getLogger(__name__)
@@ -32,7 +28,7 @@ T = TypeVar("T")
 MAX_ANSWER_CHARS = 1 << 20  # a longer answer is not kept
 _MEMORY_BYTES = 1 << 28
 _DISK_BYTES = 1 << 30
-_FILE = "answers-1.sqlite"  # with the version of the file's format and of the keys
+_FILE = "answers-2.sqlite"  # with the version of the file's format and of the keys
 _BUSY_S = 2.0  # for another process to finish its write
 _DISK_DEADLINE_S = 10.0  # after which the cache is switched off
 
@@ -110,10 +106,8 @@ class DiskCache:
     """
 
     def __init__(self, folder: Path, max_bytes: int = _DISK_BYTES) -> None:
-        self._path = folder / _FILE
-        self._max_bytes = max_bytes
+        self._path, self._max_bytes = folder / _FILE, max_bytes
         self._thread = BlockingPool("cache", max_threads=1)
-        self._making = FileLock(f"{self._path}.lock", _BUSY_S)  # SQLite itself does not guard the making of its file
         self._connection: sqlite3.Connection | None = None  # the thread's
         self._off = False
         self._warned = False
@@ -144,26 +138,18 @@ class DiskCache:
 
     def _do(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
         try:
-            try:
-                return work(self._connect())
-            except sqlite3.OperationalError:  # busy, full, read-only
-                raise
-            except sqlite3.DatabaseError:
-                self._warn_once("is damaged and is made anew")
-                self._disconnect()
-                with self._making:
-                    _remove_unless_sound(self._path)
-                return work(self._connect())
-        except (sqlite3.Error, OSError) as error:
-            self._warn_once(f"cannot be used ({error}); calls go on without it")
-            return None
-
-    def _connect(self) -> sqlite3.Connection:
-        if self._connection is None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._making:
+            if self._connection is None:
+                self._path.parent.mkdir(parents=True, exist_ok=True)
                 self._connection = _open(self._path)
-        return self._connection
+            return work(self._connection)
+        except (sqlite3.OperationalError, OSError) as error:  # busy, full, read-only
+            self._warn_once(f"cannot be used ({error}); calls go on without it")
+        except sqlite3.DatabaseError:
+            self._warn_once("is damaged and is made anew")
+            self._disconnect()
+            for suffix in ("-journal", ""):
+                Path(f"{self._path}{suffix}").unlink(missing_ok=True)
+        return None
 
     def _disconnect(self) -> None:
         connection, self._connection = self._connection, None
@@ -181,8 +167,7 @@ def _open(path: Path) -> sqlite3.Connection:
     # Autocommit. The check for threads is off, because the pool may have started a new thread.
     connection = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
     try:
-        connection.execute("PRAGMA journal_mode = WAL")  # readers and one writer do not wait for each other
-        connection.execute("PRAGMA synchronous = NORMAL")
+        connection.execute("PRAGMA synchronous = OFF")  # a file that a power cut damages is made anew
         connection.execute(
             "CREATE TABLE IF NOT EXISTS answers (key TEXT NOT NULL UNIQUE, tool TEXT NOT NULL, content TEXT NOT NULL)"
         )
@@ -205,27 +190,3 @@ def _write(file: sqlite3.Connection, key: str, tool: str, content: str, max_byte
     if (pages - free) * size > max_bytes:  # delete the oldest tenth; SQLite uses free pages again
         first, last = file.execute("SELECT MIN(rowid), MAX(rowid) FROM answers").fetchone()
         file.execute("DELETE FROM answers WHERE rowid <= ?", (first + (last - first) // 10,))
-
-
-def _remove_unless_sound(path: Path) -> None:
-    """Remove a damaged file, unless another process has already replaced it."""
-    with suppress(sqlite3.Error), closing(_open(path)) as file:
-        if file.execute("PRAGMA integrity_check(1)").fetchone() == ("ok",):
-            return
-    for suffix in ("-wal", "-shm", ""):
-        Path(f"{path}{suffix}").unlink(missing_ok=True)
-
-
-class InFlightCall:
-    """A call in flight, with its answer for other callers of the same."""
-
-    def __init__(self) -> None:
-        self.started = math.inf  # when its deadline began to run, on the event loop's clock
-        self._over: asyncio.Future[Answer | None] = asyncio.get_running_loop().create_future()
-
-    async def wait(self) -> Answer | None:
-        """The answer, or None if the call was cancelled. Cancelling the wait does not cancel the call."""
-        return await asyncio.shield(self._over)
-
-    def end(self, answer: Answer | None) -> None:
-        self._over.set_result(answer)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import inspect
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from enum import Enum
 from operator import attrgetter
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 from rlfactory_core.cache import digest
@@ -37,9 +34,9 @@ class ToolOptions(TypedDict, total=False):
     """Results depend on more than the arguments, so they are never cached. By default true for functions that take a
     `ToolContext`."""
     version: str | None
-    """A part of the cache's key; by default a hash of the function's code and file. Give one if results depend on
-    something else that changes, such as an index. Methods have no version by default, and results of a tool without a
-    version are not kept on disk."""
+    """A part of the cache's key; by default a hash of the function's name and file. Give one if results depend on
+    something else that changes, such as an index. Methods and functions within functions have no version by default,
+    and results of a tool without a version are not kept on disk."""
     deadline_s: float | None
     """Seconds for one call; an override in the configuration takes precedence."""
 
@@ -103,11 +100,7 @@ class FunctionTool(Generic[P, R]):
         if self._is_async:
             try:
                 return await self._in_text(await fn(**values))
-            except (Exception, asyncio.CancelledError, KeyboardInterrupt):
-                raise
-            except BaseException as error:  # SystemExit and others would end the event loop and not only the call
-                if isinstance(error, GeneratorExit) and not _is_in_task():  # a call that was left behind is dropped
-                    raise
+            except SystemExit as error:  # it would end the event loop and not only the call
                 raise RuntimeError(f"the function raised {error!r}") from error
         value = await self._pool.run(functools.partial(_called, fn, values))
         return await self._in_text(await value) if inspect.isawaitable(value) else value
@@ -120,13 +113,6 @@ class FunctionTool(Generic[P, R]):
     async def close(self) -> None:
         """End the idle threads. A later call starts new ones."""
         self._pool.close()
-
-
-def _is_in_task() -> bool:
-    try:
-        return asyncio.current_task() is not None
-    except RuntimeError:  # no event loop runs
-        return False
 
 
 def _called(fn: Callable[..., Any], values: Mapping[str, Any]) -> str | Awaitable[object]:
@@ -161,59 +147,20 @@ def tool(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
     return FunctionTool(fn, **options)
 
 
-class _Unknown(Exception):  # noqa: N818 - it is caught within this file
-    """A part of the function cannot be described in a way that is the same in every process."""
-
-
 def code_version(fn: Callable[..., Any]) -> str:
-    """A hash of the function's name, code, file, default values and closure, and of the functions that it wraps.
+    """A hash of the function's name and file, and of the files of functions that it wraps.
 
     The whole file counts, because helpers of the function are usually edited there: a changed version that was not
-    necessary costs less than a stale answer. Imports do not count. The version is empty for a method or a closure over
-    an object, because the hash cannot cover the object.
+    necessary costs less than a stale answer. Imports do not count. The version is empty where a file does not decide
+    the result: for a method, for a function that another one makes, and for one without a file.
     """
-    if inspect.ismethod(fn):
+    if inspect.ismethod(fn) or "<locals>" in fn.__qualname__:
         return ""
+    functions: list[Any] = [fn]
+    while hasattr(functions[-1], "__wrapped__"):
+        functions.append(functions[-1].__wrapped__)
     try:
-        return digest(_parts(fn))
-    except (_Unknown, RecursionError, ValueError):  # ValueError: a closure over a variable without a value yet
+        files = [Path(each.__code__.co_filename).read_bytes() for each in functions if inspect.isfunction(each)]
+    except OSError:  # typed in, or made by exec
         return ""
-
-
-def _parts(fn: Any) -> Iterator[str | bytes]:
-    yield f"{fn.__module__}.{fn.__qualname__}"
-    if isinstance(fn, FunctionType):
-        yield from _value(fn.__code__)
-        yield from _value((fn.__defaults__, fn.__kwdefaults__))
-        for cell in fn.__closure__ or ():
-            yield from _value(cell.cell_contents)
-        try:
-            yield Path(fn.__code__.co_filename).read_bytes()
-        except OSError:  # typed in, or made by exec
-            yield b""
-    if hasattr(fn, "__wrapped__"):
-        yield from _parts(fn.__wrapped__)
-
-
-def _value(value: object) -> Iterator[str | bytes]:
-    """The value's kind and what it holds, in an order that does not depend on the process."""
-    yield type(value).__name__
-    if value is None or value is ... or type(value) in (bool, int, float, complex, str, bytes):
-        yield repr(value)
-    elif isinstance(value, CodeType):
-        yield value.co_code
-        yield from _value((value.co_names, value.co_varnames, value.co_consts))
-    elif isinstance(value, FunctionType):
-        yield from _parts(value)
-    elif isinstance(value, Enum):
-        yield f"{type(value).__module__}.{type(value).__qualname__}.{value.name}"
-    elif type(value) in (tuple, list):
-        yield str(len(value))  # type: ignore[arg-type]
-        for item in value:  # type: ignore[attr-defined]
-            yield from _value(item)
-    elif type(value) in (set, frozenset):
-        yield from sorted(digest(_value(item)) for item in value)  # type: ignore[attr-defined]
-    elif type(value) is dict:
-        yield from sorted(digest(_value(item)) for item in value.items())
-    else:
-        raise _Unknown
+    return digest([f"{fn.__module__}.{fn.__qualname__}", *files])

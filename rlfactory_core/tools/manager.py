@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +14,10 @@ from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools.attempt import Answer, attempt, close_all, unavailable
-from rlfactory_core.tools.cache import AnswerCache, DiskCache, InFlightCall, MemoryCache, answer_key
+from rlfactory_core.tools.bounded_validator import TooMuchWorkError
+from rlfactory_core.tools.cache import AnswerCache, DiskCache, MemoryCache, answer_key
 from rlfactory_core.tools.limits import CircuitBreaker, limits_by_tool
-from rlfactory_core.tools.settings import CachePlace, ToolLimits, ToolsConfig
+from rlfactory_core.tools.settings import ToolLimits, ToolsConfig
 from rlfactory_core.tools.validation import ArgumentChecker, unknown_tool
 from rlfactory_core.tools.watchdog import Watchdog
 from rlfactory_core.types import FaultKind, ToolCall, ToolResult, ToolSpec
@@ -37,29 +37,96 @@ class _Managed:
     """A tool and the manager's state for it."""
 
     def __init__(self, tool: Tool, limits: ToolLimits, cache: AnswerCache | None) -> None:
-        self.tool = tool
-        self.limits = limits
-        self.retries = limits.retries if tool.idempotent else 0
-        self.checker = ArgumentChecker(tool.spec)
+        self.tool, self.limits = tool, limits
+        self._retries = limits.retries if tool.idempotent else 0
+        self._checker = ArgumentChecker(tool.spec)
         self.breaker = CircuitBreaker(limits.breaker_failures, limits.breaker_reset_s)
-        self.slots = asyncio.Semaphore(limits.concurrency)
-        self.cache = cache
-        self.in_flight: dict[str, InFlightCall] = {}  # by cache key
-        self.last_reason = ""  # of an infra fault
-        self.probe: asyncio.Future[None] | None = None  # of the call that finds out whether the backend is back
+        self._cache = cache
+        self._last_reason = ""  # of an infra fault
+        self.bind()
 
-    @contextmanager
-    def probing(self) -> Iterator[None]:
-        """Calls that come meanwhile wait."""
-        probe = self.probe = asyncio.get_running_loop().create_future()
+    def bind(self) -> None:
+        """Begin on an event loop, to which semaphores and futures belong."""
+        self._slots = asyncio.Semaphore(self.limits.concurrency)
+        self._in_flight: dict[str, asyncio.Future[Answer | None]] = {}  # by cache key; None: it was cancelled
+        self._probe: asyncio.Future[None] | None = None  # of the call that finds out whether the backend is back
+
+    async def wrong_arguments(self, arguments: Mapping[str, Any]) -> str | None:
+        """Why the arguments are refused, or None. What takes long is done in a thread, so that other calls go on."""
         try:
-            yield
-        finally:
-            probe.set_result(None)
-            self.probe = None
+            problem = self._checker.problem(arguments, quick=True)
+        except TooMuchWorkError:
+            checking = asyncio.to_thread(self._checker.problem, arguments)
+            try:
+                problem = await asyncio.wait_for(checking, self.limits.deadline_s)
+            except TimeoutError:
+                problem = "the arguments take too long to be checked; use simpler ones"
+        return None if problem is None else f"wrong arguments for {self.tool.spec.name}: {problem}"
 
-    def tripped(self) -> Answer:
-        return unavailable(self.tool.spec.name, _TRIPPED + self.last_reason, attempts=0)
+    async def answer(self, arguments: Mapping[str, Any], context: ToolContext, total: asyncio.Semaphore) -> Answer:
+        """The answer from the cache, from the same call in flight, or from the tool.
+
+        If the call in flight is cancelled or ends with an infra fault, the next call that waits for it calls the tool.
+
+        Args:
+            total: limits the calls of all tools.
+        """
+        key = None if self._cache is None else answer_key(self.tool, arguments)
+        if self._cache is None or key is None:
+            return await self._run(arguments, context, total)
+        clock, seconds = asyncio.get_running_loop().time, self.limits.deadline_s
+        late = clock() + (1 - _WORTHWHILE) * seconds
+        while (other := self._in_flight.get(key)) is not None:
+            answer = await asyncio.shield(other)
+            if answer is not None and (answer.fault is not FaultKind.INFRA or clock() > late):
+                return replace(answer, attempts=0, cached=True)
+        flight = self._in_flight[key] = asyncio.Future()
+        answer = None
+        try:
+            if (known := await self._cache.get(key)) is not None:
+                answer = Answer(known, attempts=0, cached=True)
+            else:
+                answer = await self._run(arguments, context, total)
+                if answer.fault is None:
+                    self._cache.put(key, self.tool.spec.name, clean(answer.content))
+            return answer
+        finally:
+            del self._in_flight[key]
+            flight.set_result(answer)
+
+    async def _run(self, arguments: Mapping[str, Any], context: ToolContext, total: asyncio.Semaphore) -> Answer:
+        """The tool's own answer, after as many attempts as fit into its deadline."""
+        clock = asyncio.get_running_loop().time
+        if self._probe is not None:
+            await asyncio.wait((self._probe,))
+        tripped = unavailable(self.tool.spec.name, _TRIPPED + self._last_reason, attempts=0)
+        if self.breaker.is_open(clock()):
+            return tripped
+        async with self._slots, total:
+            now = clock()
+            end = now + self.limits.deadline_s
+            if not self.breaker.admit(now):
+                return tripped
+            # Calls that come while the backend is probed wait.
+            probe = self._probe = asyncio.Future[None]() if self.breaker.has_tripped else None
+            try:
+                attempts = 0
+                while True:
+                    attempts += 1
+                    answer = await attempt(self.tool, arguments, context, end - now)
+                    now = clock()
+                    self.breaker.record(answer.fault is FaultKind.INFRA, now)
+                    self._last_reason = answer.reason or self._last_reason
+                    is_over = answer.fault is not FaultKind.INFRA or self.breaker.is_open(now)
+                    pause = backoff_s(attempts, *_BACKOFF_S)
+                    if is_over or attempts > self._retries or now + pause >= end:
+                        return replace(answer, attempts=attempts)
+                    await asyncio.sleep(pause)
+                    now = clock()
+            finally:
+                if probe is not None:
+                    probe.set_result(None)
+                    self._probe = None
 
 
 class DefaultToolManager:
@@ -92,7 +159,10 @@ class DefaultToolManager:
         limits = limits_by_tool(config, tools)
         self._owned = tuple(tools)
         tools = [item for item in tools if item.spec.name not in config.disabled]
-        self._caches = _caches(limits.values())
+        places = {each.cache for each in limits.values()}
+        self._caches: dict[str, AnswerCache] = {"memory": MemoryCache()} if "memory" in places else {}
+        if "disk" in places:
+            self._caches["disk"] = DiskCache(cache_root() / "tools")
         self._tools = {
             item.spec.name: _Managed(item, limits[item.spec.name], self._caches.get(limits[item.spec.name].cache))
             for item in tools
@@ -129,32 +199,30 @@ class DefaultToolManager:
             await cache.close()
 
     def _bind(self) -> None:
-        """Make semaphores for a new event loop, because they belong to one loop."""
         loop = asyncio.get_running_loop()
         if self._watchdog is None or self._watchdog.ended or self._loop is not loop:
             if self._watchdog is not None:
                 self._watchdog.close()
-            self._watchdog = Watchdog(lambda blocked: _log.warning("%s", blocked))
+            self._watchdog = Watchdog(_log.warning)
         if self._loop is not loop:
             self._loop = loop
             loop.set_default_executor(DaemonExecutor())
             self._total = asyncio.Semaphore(self._total_concurrency)
             for managed in self._tools.values():
-                managed.slots = asyncio.Semaphore(managed.limits.concurrency)
-                managed.in_flight, managed.probe = {}, None
+                managed.bind()
 
     async def _call(self, call: ToolCall, context: ToolContext) -> ToolResult:
         started = time.perf_counter()
-        managed = self._tools.get(call.name)
-        problem = self._problem(call, managed)
-        if managed is not None and call.arguments is not None and problem is None:
-            problem = await self._wrong_arguments(managed, call.arguments)
-        if managed is None or call.arguments is None or problem is not None:
+        managed, arguments, problem = self._tools.get(call.name), call.arguments, call.error
+        if problem is None and managed is None:
+            problem = unknown_tool(call.name, self._tools)
+        elif problem is None and managed is not None and arguments is not None:
+            problem = await managed.wrong_arguments(arguments)
+        if managed is None or arguments is None or problem is not None:
+            problem = problem or "the call has no arguments"
             answer = Answer(f"Error: {problem}", FaultKind.POLICY, attempts=0)
-        elif managed.cache is None or (key := answer_key(managed.tool, call.arguments)) is None:
-            answer = await self._run(managed, call.arguments, context, managed.limits.deadline_s)
         else:
-            answer = await self._shared(managed, managed.cache, key, call.arguments, context)
+            answer = await managed.answer(arguments, context, self._total)
         text = clean(answer.content)
         max_tokens = managed.limits.max_result_tokens if managed else self._max_refusal_tokens
         content = truncate(text, max_tokens, self._count_tokens)
@@ -167,106 +235,6 @@ class DefaultToolManager:
             attempts=answer.attempts,
             cached=answer.cached,
             truncated=content is not text,
-            size_bytes=len(text) if text.isascii() else len(text.encode()),
+            size_bytes=len(text.encode()),
             reason=answer.reason,
         )
-
-    def _problem(self, call: ToolCall, managed: _Managed | None) -> str | None:
-        """Why the call is refused without running the tool, or None."""
-        if call.error is not None:
-            return call.error
-        if managed is None:
-            return unknown_tool(call.name, self._tools)
-        return "the call has no arguments" if call.arguments is None else None
-
-    async def _wrong_arguments(self, managed: _Managed, arguments: Mapping[str, Any]) -> str | None:
-        """Why the arguments are refused, or None. What takes long is done in a thread, so that other calls go on."""
-        if managed.checker.plainly_fit(arguments):
-            return None
-        checking = asyncio.to_thread(managed.checker.problem, arguments)
-        try:
-            problem = await asyncio.wait_for(checking, managed.limits.deadline_s)
-        except TimeoutError:
-            problem = "the arguments take too long to be checked; use simpler ones"
-        return None if problem is None else f"wrong arguments for {managed.tool.spec.name}: {problem}"
-
-    async def _shared(
-        self, managed: _Managed, cache: AnswerCache, key: str, arguments: Mapping[str, Any], context: ToolContext
-    ) -> Answer:
-        """The answer from the cache, from the same call in flight, or from the tool.
-
-        If the call in flight is cancelled or ends with an infra fault, the next call that waits for it calls the tool,
-        with the rest of its own time.
-        """
-        left = managed.limits.deadline_s
-        clock = asyncio.get_running_loop().time
-        while (other := managed.in_flight.get(key)) is not None:
-            joined = clock()
-            answer = await other.wait()
-            left -= max(0.0, clock() - max(joined, other.started))
-            late = left < _WORTHWHILE * managed.limits.deadline_s
-            if answer is not None and (late or answer.fault is not FaultKind.INFRA):
-                return replace(answer, attempts=0, cached=True)
-        own = managed.in_flight[key] = InFlightCall()
-        answer = None
-        try:
-            known = await cache.get(key)
-            if known is not None:
-                answer = Answer(known, attempts=0, cached=True)
-            else:
-                answer = await self._run(managed, arguments, context, left, own)
-                if answer.fault is None:
-                    cache.put(key, managed.tool.spec.name, clean(answer.content))
-            return answer
-        finally:
-            del managed.in_flight[key]
-            own.end(answer)
-
-    async def _run(
-        self,
-        managed: _Managed,
-        arguments: Mapping[str, Any],
-        context: ToolContext,
-        seconds: float,
-        in_flight: InFlightCall | None = None,
-    ) -> Answer:
-        """The tool's own answer, after as many attempts as fit into ``seconds`` from the first one on."""
-        clock = asyncio.get_running_loop().time
-        if managed.probe is not None:
-            await asyncio.wait((managed.probe,))
-        if managed.breaker.is_open(clock()):
-            return managed.tripped()
-        async with managed.slots, self._total:
-            started = now = clock()
-            probes = managed.breaker.has_tripped
-            if not managed.breaker.admit(now):
-                return managed.tripped()
-            with managed.probing() if probes else nullcontext():
-                if in_flight is not None:
-                    in_flight.started = started
-                attempts = 0
-                while True:
-                    attempts += 1
-                    answer = await attempt(managed.tool, arguments, context, started + seconds - now)
-                    now = clock()
-                    managed.breaker.record(answer.fault is FaultKind.INFRA, now)
-                    managed.last_reason = answer.reason or managed.last_reason
-                    if answer.fault is not FaultKind.INFRA or managed.breaker.is_open(now):
-                        break
-                    pause = backoff_s(attempts, *_BACKOFF_S)
-                    if attempts > managed.retries or now + pause >= started + seconds:
-                        break
-                    await asyncio.sleep(pause)
-                    now = clock()
-                return answer if attempts == 1 else replace(answer, attempts=attempts)
-
-
-def _caches(limits: Iterable[ToolLimits]) -> dict[CachePlace, AnswerCache]:
-    """One cache for each place that is in use; the tools share them."""
-    places = {each.cache for each in limits}
-    caches: dict[CachePlace, AnswerCache] = {}
-    if "memory" in places:
-        caches["memory"] = MemoryCache()
-    if "disk" in places:
-        caches["disk"] = DiskCache(cache_root() / "tools")
-    return caches

@@ -1,7 +1,6 @@
 """Checks the arguments of a call against the tool's JSON schema, with error messages for the model.
 
-Most tools take texts, numbers and booleans only: `plainly_fits` tests their arguments, without the validator and its
-thread. All others are left to the validator, whose work is bounded.
+The work of a check is bounded, see `bounded_validator`.
 
 `jsonschema-rs` 0.60 was tried instead and not taken: arguments that are nested 20,000 deep end the process with a
 segmentation fault where the schema refers to itself, and one unknown reference refuses a whole tool.
@@ -12,15 +11,13 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
-from math import isfinite
 from typing import Any
 
 from jsonschema import Draft202012Validator, SchemaError, ValidationError
 from jsonschema.exceptions import UnknownType
 from jsonschema.validators import (
-    Draft3Validator,
     Draft4Validator,
     Draft6Validator,
     Draft7Validator,
@@ -62,29 +59,32 @@ class ArgumentChecker:
 
     def __init__(self, spec: ToolSpec) -> None:
         schema = with_json_types(spec.parameters)
-        draft = _draft(spec.name, schema)
+        draft = _find_draft(schema)
+        if isinstance(draft, SchemaError):
+            raise UsageError(
+                f"tool {spec.name}: its parameters are not a JSON schema at {draft.json_path}: {draft.message}"
+            ) from draft
         # This registry has the drafts' own schemas and fetches nothing, because a schema may name any address.
         self._validator = bounded(draft)(schema, registry=REGISTRY)
-        self._fits: Fits = plainly_fits(schema) if draft is not Draft3Validator else lambda value: False
         self._name = spec.name
         self._broken = False
 
-    def plainly_fit(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether a quick test shows that the arguments fit; if not, `problem` decides."""
-        return self._fits(dict(arguments))
+    def problem(self, arguments: Mapping[str, Any], *, quick: bool = False) -> str | None:
+        """The problems of the arguments in one line, or None. May take a second.
 
-    def problem(self, arguments: Mapping[str, Any]) -> str | None:
-        """The problems of the arguments in one line, or None. May take a second."""
+        Raises:
+            TooMuchWorkError: it takes more than a millisecond, and ``quick`` is set.
+        """
         value = dict(arguments)
-        if self._fits(value):
-            return None
         try:
             json.dumps(value, ensure_ascii=False, allow_nan=False, default=str).encode()
-            found = sorted(errors(self._validator, value), key=lambda error: len(error.absolute_path))
+            found = sorted(errors(self._validator, value, quick=quick), key=lambda error: len(error.absolute_path))
             return "; ".join(islice((text for error in found for text in _problems(error)), _MAX_PROBLEMS)) or None
         except RecursionError:
             return "the arguments are nested too deeply"
         except TooMuchWorkError:
+            if quick:
+                raise
             return "the arguments are too complicated to be checked; use simpler ones"
         except (ValueError, OverflowError):  # a lone surrogate, a number of thousands of digits, NaN
             return "the arguments hold text or numbers that cannot be written as JSON"
@@ -129,15 +129,6 @@ def _find_draft(schema: Mapping[str, Any]) -> Any:
     return problem
 
 
-def _draft(name: str, schema: Mapping[str, Any]) -> Any:
-    found = _find_draft(schema)
-    if isinstance(found, SchemaError):
-        raise UsageError(
-            f"tool {name}: its parameters are not a JSON schema at {found.json_path}: {found.message}"
-        ) from found
-    return found
-
-
 def _problems(error: ValidationError) -> Iterator[str]:
     instance: Any = error.instance
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in error.absolute_path).lstrip(".")
@@ -168,48 +159,3 @@ def _described(schema: object) -> str:
         return ""
     parts = [str(schema[key]) for key in ("type", "description") if key in schema]
     return f" ({': '.join(parts)})" if parts else ""
-
-
-Fits = Callable[[Any], bool]
-
-_NO_RULES = {"title", "description", "default", "examples", "format", "$schema", "$defs", "definitions", "$comment"}
-_OBJECT_RULES = {"type", "properties", "required", "additionalProperties"} | _NO_RULES
-_PLAIN_INT = 2**63  # larger ones may have too many digits to be written
-
-
-def plainly_fits(schema: Mapping[str, Any]) -> Fits:
-    """A quick test for a valid schema of draft 4 or later, of an object whose values are texts, numbers or booleans.
-
-    It accepts no value that the schema or JSON refuses, and rejects each value that has other rules.
-    """
-    if schema.get("type") != "object" or not schema.keys() <= _OBJECT_RULES:
-        return lambda value: False
-    tests = {
-        name: _SCALARS[rules["type"]]
-        for name, rules in schema.get("properties", {}).items()
-        if isinstance(rules, Mapping) and rules.keys() <= {"type"} | _NO_RULES and str(rules.get("type")) in _SCALARS
-    }
-    needed = frozenset(schema.get("required", ()))
-    return lambda value: needed <= value.keys() <= tests.keys() and all(tests[key](value[key]) for key in value)
-
-
-def _is_text(value: Any) -> bool:
-    if type(value) is not str:
-        return False
-    try:
-        value.encode()
-    except UnicodeEncodeError:  # a lone surrogate
-        return False
-    return True
-
-
-def _is_integer(value: Any) -> bool:
-    return type(value) is int and -_PLAIN_INT <= value <= _PLAIN_INT
-
-
-_SCALARS: Mapping[str, Fits] = {
-    "string": _is_text,
-    "integer": _is_integer,
-    "number": lambda value: isfinite(value) if type(value) is float else _is_integer(value),
-    "boolean": lambda value: type(value) is bool,
-}

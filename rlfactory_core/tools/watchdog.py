@@ -6,39 +6,22 @@ import asyncio
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 TASK_NAME = "tool "
 """What the name of an asyncio task begins with that runs a tool; the tool's name follows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """A tool that has blocked the event loop for ``seconds``, and the line that it runs."""
-
-    tool: str
-    seconds: float
-    place: str
-
-    def __str__(self) -> str:
-        return (
-            f"tool {self.tool} blocks the event loop for more than {self.seconds:g} s ({self.place}): meanwhile no "
-            "other call goes on, and no deadline holds. Write it as a plain function (def instead of async def), which "
-            "runs in a thread, or await what it waits for"
-        )
-
-
 class Watchdog:
     """A thread that sees whether the running event loop goes on.
 
     Args:
-        found: called in that thread, once for each tool.
-        seconds: how long a tool may keep the loop.
+        say: called in that thread with a sentence about a tool that blocks the loop, once for each tool.
+        seconds: how long a tool may block the loop.
     """
 
-    def __init__(self, found: Callable[[Blocked], None], seconds: float = 2.0) -> None:
-        self._found, self._seconds = found, seconds
+    def __init__(self, say: Callable[[str], None], seconds: float = 2.0) -> None:
+        self._say, self._seconds = say, seconds
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         self._named: set[str] = set()
@@ -67,20 +50,17 @@ class Watchdog:
 
     def _look(self, goes_on: threading.Event) -> None:
         """Report a tool that blocks the event loop; return when the loop is free again."""
-        task = self._running()
-        if task is not None and not goes_on.wait(self._seconds) and self._running() is task:
-            name = task.get_name().removeprefix(TASK_NAME)
-            if name not in self._named:
-                self._named.add(name)
-                self._found(Blocked(name, self._seconds, self._place()))
+        task = asyncio.current_task(self._loop)
+        name = "" if task is None else task.get_name()
+        is_blocked = name.startswith(TASK_NAME) and not goes_on.wait(self._seconds)
+        if is_blocked and asyncio.current_task(self._loop) is task and name not in self._named:
+            self._named.add(name)
+            frame = sys._current_frames().get(self._loop_thread)
+            place = f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else "its line is not known"
+            self._say(
+                f"{name} blocks the event loop for more than {self._seconds:g} s ({place}): meanwhile no other call "
+                "goes on, and no deadline holds. Write it as a plain function (def instead of async def), which runs "
+                "in a thread, or await what it waits for"
+            )
         while self._loop.is_running() and not self.ended and not goes_on.wait(self._seconds / 4):
             pass
-
-    def _running(self) -> asyncio.Task[object] | None:
-        """The task that the loop is at, if it runs a tool."""
-        task = asyncio.current_task(self._loop)
-        return task if task is not None and task.get_name().startswith(TASK_NAME) else None
-
-    def _place(self) -> str:
-        frame = sys._current_frames().get(self._loop_thread)
-        return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}" if frame else "its line is not known"

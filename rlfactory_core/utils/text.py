@@ -35,15 +35,10 @@ def truncate(text: str, max_tokens: int, count_tokens: CountTokens | None = None
 
     Without ``count_tokens``, four bytes count as a token.
     """
-    head = _head_by_bytes(text, max_tokens) if count_tokens is None else _head(text, max_tokens, count_tokens)
+    head = _head(text, max_tokens, count_tokens or (lambda text: len(text.encode()) // BYTES_PER_TOKEN))
     if len(head) == len(text):
         return text
     return f"{head}\n[truncated: the first {len(head)} of {len(text)} characters]"
-
-
-def _head_by_bytes(text: str, max_tokens: int) -> str:
-    limit = max_tokens * BYTES_PER_TOKEN
-    return text if len(text) * 4 <= limit else text.encode()[:limit].decode(errors="ignore")
 
 
 def _head(text: str, max_tokens: int, count_tokens: CountTokens) -> str:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from rlfactory_core.errors import BackendError
 from rlfactory_core.protocols import EnvStart, EnvStep
+from rlfactory_core.rollout import Episode
 from rlfactory_core.types import Message, StopReason
+from rlfactory_core.utils.seeds import derive_seed
 
 
 class Steps:
@@ -47,3 +50,9 @@ class Gone(Steps):
             await asyncio.Event().wait()
         if method == self.method:
             raise BackendError("the game server is gone")
+
+
+def attempts_at(episode: Episode, number: int) -> list[Episode]:
+    """The attempts of a group, as `TaskRuntime.play` makes them."""
+    seeds = (derive_seed(episode.seed, episode.sample.id, i) for i in range(number))
+    return [replace(episode, attempt=i, seed=seed, session=f"{episode.session}/{i}") for i, seed in enumerate(seeds)]

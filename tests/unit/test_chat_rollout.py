@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from rlfactory_devkit import ScriptedSampler, ToyChatFormat
+from scripted_env import attempts_at
 
 from rlfactory_core.clients import ServerModel
 from rlfactory_core.context import ToolContext
@@ -174,7 +175,7 @@ def test_a_group_has_its_own_seeds() -> None:
     episode = Episode(SAMPLE, tools_env, LIMITS, "g", seed=1)
 
     async def run() -> list[Trajectory]:
-        return await gather_all(rollout(each, client) for each in episode.attempts(3))
+        return await gather_all(rollout(each, client) for each in attempts_at(episode, 3))
 
     played = asyncio.run(run())
     assert [trajectory.attempt for trajectory in played] == [0, 1, 2]

@@ -8,6 +8,7 @@ import pytest
 from reward_examples import Ranks, attempts
 
 from rlfactory_core.rewards import ExactMatch, RewardLayer
+from rlfactory_core.rewards.layer import GroupScoring
 from rlfactory_core.types import Group, Score, Trajectory
 
 
@@ -27,7 +28,7 @@ class Slow:
 def test_an_attempt_is_scored_while_the_others_are_under_way() -> None:
     async def play() -> None:
         slow, members = Slow(), attempts(3)
-        scoring = RewardLayer({"slow": (slow, 1.0), "em": (ExactMatch(), 1.0)}).scoring(members[0].sample, 3)
+        scoring = GroupScoring(RewardLayer({"slow": (slow, 1.0), "em": (ExactMatch(), 1.0)}), members[0].sample, 3)
         first = asyncio.create_task(scoring.score(2, members[2]))
         assert await slow.began.get() == 2
         slow.go.set()
@@ -49,7 +50,7 @@ def test_a_group_is_compared_when_all_have_ended_beside_what_still_scores_them()
         slow, members = Slow(), attempts(3)
         compared: asyncio.Queue[list[tuple[int, Score | None]]] = asyncio.Queue()
         layer = RewardLayer({"rank": (Compares(compared), 1.0), "slow": (slow, 1.0), "em": (ExactMatch(), 1.0)})
-        scoring = layer.scoring(members[0].sample, 3)
+        scoring = GroupScoring(layer, members[0].sample, 3)
         tasks = [asyncio.create_task(scoring.score(i, members[i])) for i in (2, 0)]
         assert [await slow.began.get(), await slow.began.get()] == [2, 0]
         assert compared.empty()
@@ -93,7 +94,7 @@ def test_seconds_are_those_in_which_something_was_scoring(monkeypatch: pytest.Mo
     async def play() -> list[Trajectory]:
         members, alone, together = attempts(2), asyncio.Event(), asyncio.Event()
         layer = RewardLayer({"a": (Waits(alone), 1.0), "b": (Waits(alone), 1.0), "rank": (Thinks(together), 1.0)})
-        scoring = layer.scoring(members[0].sample, 2)
+        scoring = GroupScoring(layer, members[0].sample, 2)
         first = asyncio.create_task(scoring.score(0, members[0]))
         await at(0.0)
         await at(1.0, alone)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlfactory_devkit import ScriptedSampler, ToyChatFormat
-from scripted_env import Gone, Steps
+from scripted_env import Gone, Steps, attempts_at
 
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ToolUnavailableError
@@ -338,7 +338,7 @@ class Lost(Steps):
 
 def group(sampler: Any, attempts: int = 3, seed: int = 1) -> Coroutine[Any, Any, list[Trajectory]]:
     episode = Episode(SAMPLE, tools_env, LIMITS, "g", seed=seed)
-    return gather_all(rollout(each, TokenModel(CHAT, sampler)) for each in episode.attempts(attempts))
+    return gather_all(rollout(each, TokenModel(CHAT, sampler)) for each in attempts_at(episode, attempts))
 
 
 def test_a_group_is_all_attempts_at_one_sample() -> None:

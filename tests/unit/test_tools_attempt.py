@@ -23,7 +23,7 @@ from rlfactory_core.tools import attempt as attempt_module
 from rlfactory_core.tools import manager as manager_module
 from rlfactory_core.tools.limits import CircuitBreaker
 from rlfactory_core.tools.settings import ToolsConfig
-from rlfactory_core.tools.watchdog import Blocked, Watchdog
+from rlfactory_core.tools.watchdog import Watchdog
 from rlfactory_core.types import FaultKind, ToolResult
 
 
@@ -327,7 +327,7 @@ def test_an_async_tool_that_blocks_the_event_loop_is_named(
 
 
 def test_a_tool_that_waits_as_it_should_is_not_named(caplog: pytest.LogCaptureFixture) -> None:
-    found: list[Blocked] = []
+    found: list[str] = []
 
     @tool
     async def fetch() -> str:

@@ -22,7 +22,7 @@ from rlfactory_core.tools import DefaultToolManager, FunctionTool, cache, tool
 from rlfactory_core.tools.cache import MAX_ANSWER_CHARS, DiskCache, MemoryCache, answer_key
 from rlfactory_core.types import ToolResult
 
-FILE = "answers-1.sqlite"
+FILE = "answers-2.sqlite"
 
 
 @pytest.fixture(autouse=True)

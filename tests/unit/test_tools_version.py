@@ -78,33 +78,6 @@ def test_it_is_the_same_in_every_process_and_changes_with_the_file(tmp_path: Pat
     assert [a == b for a, b in zip(edited, first, strict=True)] == [False, False, False, True]
 
 
-def from_text(text: str, name: str = "f", **given: Any) -> str:
-    """The version of a function that has no file."""
-    module: dict[str, Any] = {"__name__": "typed_in", **given}
-    exec(text, module)
-    return tool(module[name]).version
-
-
-def test_without_a_file_the_code_counts_with_its_defaults_and_inner_functions() -> None:
-    texts = [
-        "def f(a: int): return a + 1",
-        "def f(a: int): return a + 2",
-        "def f(a: int): return b + 1",
-        "def f(a: int = 1): return a + 1",
-        "def f(a: int = 2): return a + 1",
-        "def f(*, a: int = 1): return a + 1",
-        "def f(a: int): return (lambda: a + 1)()",
-        "def f(a: int): return (lambda: a + 2)()",
-        "def f(a: int): return [x for x in (a, 1)]",
-        "def f(a: int): return [x for x in (a, True)]",
-        "def f(a: int): return [x for x in (a, 1.0)]",
-    ]
-    found = [from_text(text) for text in texts]
-    assert "" not in found
-    assert len(set(found)) == len(texts)
-    assert from_text(texts[0]) == found[0]
-
-
 def closing_over(value: Any) -> Callable[..., Any]:
     def inner(a: int) -> Any:
         return value
@@ -112,24 +85,10 @@ def closing_over(value: Any) -> Callable[..., Any]:
     return inner
 
 
-def test_what_it_closes_over_counts() -> None:
-    values: list[Any] = [
-        1,
-        True,
-        "1",
-        None,
-        (1, 2),
-        [1, 2],
-        {"a": 1},
-        {"a": 2},
-        frozenset("ab"),
-        closing_over(1),
-        closing_over(2),
-    ]
-    found = [tool(closing_over(value)).version for value in values]
-    assert "" not in found
-    assert len(set(found)) == len(values)
-    assert tool(closing_over({"b": 1, "a": 2})).version == tool(closing_over({"a": 2, "b": 1})).version
+def typed_in() -> Callable[..., Any]:
+    module: dict[str, Any] = {"__name__": "typed_in"}
+    exec("def f(a: int): return a", module)
+    return module["f"]  # type: ignore[no-any-return]
 
 
 class Index:
@@ -137,15 +96,8 @@ class Index:
         return query
 
 
-def recursive() -> Callable[..., Any]:
-    def inner(a: int) -> Any:
-        return inner(a)
-
-    return inner
-
-
-@pytest.mark.parametrize("fn", [Index().search, closing_over(Index()), closing_over([object()]), recursive()])
-def test_where_an_object_decides_there_is_no_version(fn: Callable[..., Any]) -> None:
+@pytest.mark.parametrize("fn", [Index().search, closing_over(1), typed_in()])
+def test_where_more_than_a_file_decides_there_is_no_version(fn: Callable[..., Any]) -> None:
     assert tool(fn).version == ""
     assert tool(fn, version="1").version == "1"
 

@@ -19,6 +19,7 @@ from rlfactory_core.protocols import Model, Request, Sampled
 from rlfactory_core.rollout import Episode
 from rlfactory_core.types import Fault, FaultKind, Message, SamplingParams, StopReason, ToolCall, ToolSpec, Turn
 from rlfactory_core.utils.aio import gather_all
+from rlfactory_core.utils.seeds import derive_seed
 
 MAX_ROWS = 64
 """Of a trajectory. An agent that rewrites its history more often has no end."""
@@ -248,12 +249,17 @@ class Conversation:
         )
 
     def _params(self, request: ModelRequest, used: int, number: int) -> SamplingParams:
-        room = self._episode.limits.max_tokens - used
-        params = self._episode.sampling(number, room, self._chat.stop_token_ids if self._chat is not None else ())
-        most = request.max_tokens
-        if most is not None and most > self._episode.limits.max_turn_tokens:
+        episode, most = self._episode, request.max_tokens
+        limit = min(episode.limits.max_turn_tokens, episode.limits.max_tokens - used)
+        if most is not None and most > episode.limits.max_turn_tokens:
             self.overridden["max_tokens"] += 1
-        return replace(params, max_tokens=min(most or params.max_tokens, params.max_tokens))
+        return SamplingParams(
+            max_tokens=min(most or limit, limit),
+            temperature=episode.temperature,
+            top_p=episode.top_p,
+            stop_token_ids=self._chat.stop_token_ids if self._chat is not None else (),
+            seed=derive_seed(episode.seed, number),
+        )
 
     async def _make_room(self, row: RowState) -> None:
         """Release the caches of rows that nobody waits for. One that goes on later is computed again."""

@@ -213,10 +213,9 @@ def _whole(run: EngineRun) -> RunConfig:
 
 
 def _check_scorers(tasks: Tasks) -> None:
-    groups = tasks.scorers.layer.group_scorers
-    if groups:
+    for name in tasks.scorers.layer.group_scorers:
         raise UsageError(
-            f"The reward {groups[0]!r} compares the attempts of a group, and verl scores each attempt when it ends. "
+            f"The reward {name!r} compares the attempts of a group, and verl scores each attempt when it ends. "
             "Leave it out of rewards, or train with --engine local."
         )
 
