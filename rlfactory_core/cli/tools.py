@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from rlfactory_core.protocols import Tool
     from rlfactory_core.tasks.runtime import TaskRuntime
     from rlfactory_core.tasks.setup import TaskSetup
-    from rlfactory_core.tools.servers import NamedSource, ServerState
     from rlfactory_core.tools.settings import ToolsConfig
+    from rlfactory_core.tools.sources import NamedSource, ServerState
 
 Found = TypeVar("Found")
 
@@ -55,7 +55,7 @@ def list_tools(ctx: click.Context, /, as_json: bool, servers: bool, rest: tuple[
         ctx.exit(_list_all(where, task_options(rest), as_json))
 
     async def look(runtime: TaskRuntime) -> list[tuple[ToolSpec, str]]:
-        from rlfactory_core.tools.servers import ServerTool
+        from rlfactory_core.tools.sources import ServerTool
 
         servers = {tool.spec.name: tool.server for tool in runtime.tools if isinstance(tool, ServerTool)}
         origins = {name: f"MCP server {server}" for name, server in servers.items()}
@@ -75,7 +75,7 @@ def list_tools(ctx: click.Context, /, as_json: bool, servers: bool, rest: tuple[
 def _list_all(where: Mapping[str, Any], overrides: Sequence[str], as_json: bool) -> int:
     """Each tool, offered or not, and the state of each server; returns the exit code."""
     from rlfactory_core.tools.limits import limits_by_tool, only_about
-    from rlfactory_core.tools.servers import ServerState, ServerTool
+    from rlfactory_core.tools.sources import ServerState, ServerTool
 
     config, setup, sources = _task(where, overrides, without_sources=True)
 

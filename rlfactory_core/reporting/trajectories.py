@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from rlfactory_core.types import Fault, Group, Message, Sample, Score, ToolCall, ToolResult, ToolSpec, Trajectory, Turn
+from rlfactory_core.types import Group, Message, Sample, Score, Trajectory, Turn
 
 FORMAT = 1  # increased if an older reader would misread the file
 _LATER = {"code": "fault_codes", "measured": "fault_measured"}
@@ -58,20 +58,20 @@ class StoredTrajectory:
         trajectory = self.trajectory
         return {
             "format": FORMAT,
-            "sample": _sample_to_dict(trajectory.sample),
+            "sample": _data(trajectory.sample),
             "attempt": trajectory.attempt,
             "stop": trajectory.stop.value,
             "reward": trajectory.reward,
             "masked": trajectory.masked,
             "seconds": round(trajectory.seconds, 6),
             "score": None if trajectory.score is None else _score_to_dict(trajectory.score),
-            "faults": [_fields(fault, *_LATER) for fault in trajectory.faults],
+            "faults": [_data(fault, *_LATER) for fault in trajectory.faults],
             **{
                 key: found
                 for name, key in _LATER.items()
                 if any(found := [getattr(each, name) for each in trajectory.faults])
             },
-            "tools": [_fields(tool) for tool in trajectory.tools],
+            "tools": [_data(tool) for tool in trajectory.tools],
             **({"info": dict(trajectory.info)} if trajectory.info else {}),
             **({"answer": trajectory.answer} if trajectory.answer is not None else {}),
             "turns": [_turn_to_dict(turn, text) for turn, text in zip(trajectory.turns, self.texts, strict=True)],
@@ -106,9 +106,26 @@ def _reader() -> TypeAdapter[Trajectory]:
     return TypeAdapter(Trajectory)
 
 
-def _fields(item: ToolCall | ToolResult | ToolSpec | Sample | Fault, *without: str) -> dict[str, Any]:
-    """The fields of a dataclass; JSON writes a string enumeration as its value."""
-    return {name: getattr(item, name) for name in item.__dataclass_fields__ if name not in without}
+_OMITTED: Mapping[type, tuple[str, ...]] = {
+    Message: ("reasoning", "tool_calls", "tool_call_id", "name"),
+    Sample: ("task", "tools"),
+}
+"""Fields that a line has only where they differ from their default."""
+
+
+def _data(item: Any, *without: str) -> dict[str, Any]:
+    """A dataclass as JSON data, which may hold others; JSON writes a string enumeration as its value."""
+    fields, omitted = item.__dataclass_fields__, _OMITTED.get(type(item), ())
+    values = {name: getattr(item, name) for name in fields if name not in without}
+    return {name: _value(it) for name, it in values.items() if name not in omitted or it != fields[name].default}
+
+
+def _value(value: Any) -> Any:
+    if hasattr(value, "__dataclass_fields__"):
+        return _data(value)
+    if isinstance(value, Mapping):
+        return {key: _value(each) if hasattr(each, "__dataclass_fields__") else each for key, each in value.items()}
+    return [_value(each) for each in value] if isinstance(value, tuple) else value
 
 
 def stored(
@@ -131,36 +148,12 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, (set, frozenset)) else str(value)
 
 
-def _sample_to_dict(sample: Sample) -> dict[str, Any]:
-    prompt = sample.prompt
-    whole = prompt if isinstance(prompt, str) else [_message_to_dict(message) for message in prompt]
-    # Readers of the first releases accept no other fields.
-    without = [name for name, absent in (("task", ""), ("tools", None)) if getattr(sample, name) == absent]
-    return {**_fields(sample, *without), "prompt": whole, "metadata": dict(sample.metadata)}
-
-
-def _message_to_dict(message: Message) -> dict[str, Any]:
-    row: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.reasoning:
-        row["reasoning"] = message.reasoning
-    if message.tool_calls:
-        row["tool_calls"] = [
-            {**_fields(call), "arguments": None if call.arguments is None else dict(call.arguments)}
-            for call in message.tool_calls
-        ]
-    if message.tool_call_id is not None:
-        row["tool_call_id"] = message.tool_call_id
-    if message.name is not None:
-        row["name"] = message.name
-    return row
-
-
 def _turn_to_dict(turn: Turn, text: TurnText) -> dict[str, Any]:
     return {
         "context_text": text.context,
         "sampled_text": text.sampled,
-        "message": _message_to_dict(turn.message),
-        "results": [{**_fields(result, "reason"), "latency_s": round(result.latency_s, 6)} for result in turn.results],
+        "message": _data(turn.message),
+        "results": [{**_data(result, "reason"), "latency_s": round(result.latency_s, 6)} for result in turn.results],
         "reward": turn.reward,
         "finish": turn.finish,
         "version": turn.version,
@@ -177,15 +170,6 @@ def _turn_to_dict(turn: Turn, text: TurnText) -> dict[str, Any]:
 
 
 def _score_to_dict(score: Score) -> dict[str, Any]:
-    return {
-        "value": score.value,
-        "components": dict(score.components),
-        "turns": list(score.turn_rewards),
-        "verdicts": {
-            name: {"passed": verdict.passed, "reasons": list(verdict.reasons), "data": dict(verdict.data)}
-            for name, verdict in score.verdicts.items()
-        },
-        "latency_s": {name: round(value, 6) for name, value in score.latency_s.items()},
-        "counts": dict(score.counts),
-        "seconds": round(score.seconds, 6),
-    }
+    rows = {"turns" if name == "turn_rewards" else name: value for name, value in _data(score).items()}
+    latency = {name: round(value, 6) for name, value in score.latency_s.items()}
+    return {**rows, "latency_s": latency, "seconds": round(score.seconds, 6)}

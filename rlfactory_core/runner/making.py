@@ -25,7 +25,7 @@ from rlfactory_core.rewards.trl import reward_of
 from rlfactory_core.tasks.scorers import Scorers
 from rlfactory_core.tasks.setup import SUCCESS, Tasks, TaskSetup, raised_at, shared_success
 from rlfactory_core.tasks.task import Task
-from rlfactory_core.tools.servers import NamedSource, ToolSourceFactoryTraits
+from rlfactory_core.tools.sources import NamedSource, ToolSourceFactoryTraits
 from rlfactory_core.types import Sample
 
 

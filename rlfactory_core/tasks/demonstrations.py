@@ -54,24 +54,23 @@ def recipe_of(setup: TaskSetup, code: str = "") -> TinyModelRecipe | None:
     Raises:
         PluginError, UsageError, BackendError: as `demonstrated_recipe`.
     """
-    return _demonstrated(setup, code) if is_demonstrated(setup.task) else setup.task.tiny_model()
+    return demonstrated_recipe(setup, code) if is_demonstrated(setup.task) else setup.task.tiny_model()
 
 
-def demonstrated_recipe(task: Task) -> TinyModelRecipe:
+def demonstrated_recipe(task: TaskSetup | Task, code: str = "") -> TinyModelRecipe:
     """Play episodes with another task of the same class and options, and make the recipe from them.
 
     The same seed gives the same recipe if the tools give the same results.
+
+    Args:
+        code: as in `recipe_of`.
 
     Raises:
         PluginError: there are no training samples, `Task.demonstrate` does not solve one of them, or too many episodes
             were lost because of the tools.
         UsageError, BackendError: as the task's `open`.
     """
-    return _demonstrated(TaskSetup(task))
-
-
-def _demonstrated(setup: TaskSetup, code: str = "") -> TinyModelRecipe:
-    played = _episodes(setup, code)
+    played = _episodes(TaskSetup(task) if isinstance(task, Task) else task, code)
     held_out = tuple(played[::HELD_OUT])
     shown = tuple(each for number, each in enumerate(played) if number % HELD_OUT) or held_out
     careless = Demonstrator(shown, too_early=0.6, wrong_answer=0.1, format_slip=0.08)
@@ -102,12 +101,8 @@ def _episodes(setup: TaskSetup, code: str) -> Sequence[Played]:
     with ThreadPoolExecutor(1, "rlfactory-demonstrations") as thread:
         played = thread.submit(lambda: asyncio.run(play_solutions(setup))).result()
     if folder is not None:
-        build_once(folder, lambda temporary: _write(temporary, played))
+        build_once(folder, lambda temporary: (temporary / _FILE).write_bytes(_PLAYED.dump_json(played)))
     return played
-
-
-def _write(folder: Path, played: list[Played]) -> None:
-    (folder / _FILE).write_bytes(_PLAYED.dump_json(played))
 
 
 def _cache_folder(task: Task, code: str) -> Path:

@@ -168,25 +168,6 @@ class TaskRuntime:
             playing.append(asyncio.create_task(self.rollout(each, model, scoring), name=name))
         return Group(sample, tuple(await gather_all(playing)))
 
-    async def play_one(
-        self,
-        sample: Sample,
-        model: Model,
-        *,
-        attempt: int,
-        temperature: float,
-        seed: int,
-        session: str,
-        manager: ToolManager | None = None,
-    ) -> Trajectory:
-        """Roll out and score one attempt; group scorers get a group of one.
-
-        It equals attempt i of `play` if ``seed`` is ``derive_seed(seed of play, sample.id, i)`` and ``session`` is
-        ``"<session of play>/<i>"``.
-        """
-        episode = replace(self.episode(sample, temperature, seed, session, manager), attempt=attempt)
-        return await self.rewards.score_trajectory(await self.rollout(episode, model))
-
     async def rollout(self, episode: Episode, model: Model, scoring: GroupScoring | None = None) -> Trajectory:
         """Roll out one attempt, by the task's environment or by an agent of the user's own.
 

@@ -59,7 +59,7 @@ class Scorers:
     def success(self) -> str:
         """The key that means success: ``exact_match`` or ``env_reward`` if there is one, else the largest weight."""
         weighted = self.weighted
-        by_weight = max(weighted, key=lambda key: weighted[key][1])
+        by_weight = max(weighted, key=lambda key: weighted[key][1], default="")
         return next((key for key in ("exact_match", ENV_REWARD) if key in weighted), by_weight)
 
     @property

@@ -21,8 +21,8 @@ from rlfactory_core.tasks.scorers import Scorers
 from rlfactory_core.tasks.settings import DataConfig
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tools.manager import DefaultToolManager
-from rlfactory_core.tools.servers import NamedSource
 from rlfactory_core.tools.settings import ToolsConfig
+from rlfactory_core.tools.sources import NamedSource
 from rlfactory_core.types import Message, Sample
 
 MOST_SAMPLES = 1_000_000

@@ -6,7 +6,7 @@ import asyncio
 import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,14 +14,15 @@ from rlfactory_core.algo.masking import masking_text, too_many
 from rlfactory_core.clients import ServerModel
 from rlfactory_core.errors import PluginError
 from rlfactory_core.protocols import Request, Sampled
-from rlfactory_core.rollout import Episode, RolloutLimits, rollout
 from rlfactory_core.rollout.settings import RolloutConfig
 from rlfactory_core.settings import merge, validate_section
+from rlfactory_core.tasks.runtime import TaskRuntime
+from rlfactory_core.tasks.scorers import Scorers
 from rlfactory_core.tasks.setup import TaskSetup, own_samples, raised_at
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tiny import Demonstration, calls_text
 from rlfactory_core.tools.manager import DefaultToolManager
-from rlfactory_core.tools.sources import OpenTools
+from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolSpec, Trajectory
 from rlfactory_core.utils.aio import gather_all
 
@@ -148,27 +149,20 @@ async def _stage(setup: TaskSetup) -> AsyncIterator[tuple[Task, Show]]:
     like = setup.task
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
     task.join(like.run, like.progress)
-    tools, agents, made = OpenTools(), replace(setup, task=task).player(), setup.make_env or task.make_env
     config = validate_section(RolloutConfig, tiny_defaults(task).get("rollout", {}), prefix="rollout")
-    async with AsyncExitStack() as opened:
-        opened.push_async_callback(task.close)
-        await task.open()
-        opened.push_async_callback(tools.close)
-        await tools.open([*task.tools, *(source.make() for source in setup.sources)])
-        manager = DefaultToolManager(tools.tools)
-        opened.push_async_callback(manager.close)
-        if agents is not None:
-            opened.push_async_callback(agents.close)
-            await agents.open()
+    own = {"scorers": Scorers.of({}), "tools": ToolsConfig(), "make_manager": DefaultToolManager}
+    runtime = TaskRuntime(replace(setup, task=task, rollout=config, **own))
 
-        async def show(sample: Sample, name: str) -> tuple[Trajectory, list[Played]]:
-            limits = RolloutLimits.of(config)
-            episode = Episode(sample, lambda sample, context: made(sample, manager, context), limits, name)
-            model = _Demonstrator(task, sample)
-            played = await (agents.play if agents else rollout)(episode, model)
-            return played, list(model.shown.values())
+    async def show(sample: Sample, name: str) -> tuple[Trajectory, list[Played]]:
+        model = _Demonstrator(task, sample)
+        played = await runtime.rollout(runtime.episode(sample, 1.0, 0, name, None), model)
+        return played, list(model.shown.values())
 
+    try:
+        await runtime.open()
         yield task, show
+    finally:
+        await runtime.close()
 
 
 async def demonstrated_tools(setup: TaskSetup) -> tuple[ToolSpec, ...]:
@@ -177,8 +171,7 @@ async def demonstrated_tools(setup: TaskSetup) -> tuple[ToolSpec, ...]:
     Raises:
         PluginError: `Task.demonstrate` does not solve it.
     """
-    own = replace(setup, make_env=None, tools=setup.tools.model_copy(update={"mcp": None}))
-    async with _stage(own) as (task, show):
+    async with _stage(replace(setup, make_env=None)) as (task, show):
         trajectory, _ = await show(chosen_samples(task)[0], "demonstration-tools")
         _check_solved(task, trajectory)
         return trajectory.tools

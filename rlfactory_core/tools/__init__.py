@@ -10,9 +10,8 @@ from rlfactory_core.tools.limits import CircuitBreaker
 from rlfactory_core.tools.manager import DefaultToolManager
 from rlfactory_core.tools.mending import MendedSchema, mended
 from rlfactory_core.tools.schema import undescribed
-from rlfactory_core.tools.servers import ServerState, ServerTool, ToolSourceFactoryTraits
 from rlfactory_core.tools.settings import CachePlace, ToolLimits, ToolsConfig
-from rlfactory_core.tools.sources import OpenTools
+from rlfactory_core.tools.sources import OpenTools, ServerState, ServerTool, ToolSourceFactoryTraits
 from rlfactory_core.utils.json_types import with_json_types
 from rlfactory_core.utils.text import to_text
 

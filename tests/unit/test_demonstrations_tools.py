@@ -16,7 +16,7 @@ from rlfactory_core.protocols import Tool
 from rlfactory_core.tasks.demonstrations import recipe_of
 from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.tiny import answer_text, call
-from rlfactory_core.tools.servers import NamedSource, ToolSourceFactoryTraits
+from rlfactory_core.tools.sources import NamedSource, ToolSourceFactoryTraits
 
 
 class Source:

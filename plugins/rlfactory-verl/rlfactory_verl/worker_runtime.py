@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -63,15 +64,10 @@ class WorkerRuntime:
             self._opening = asyncio.create_task(self._open())
         tasks = await asyncio.shield(self._opening)
         control = request.how.control if request.how else ""
-        return await tasks.of(request.sample).play_one(
-            request.sample,
-            tasks.of(request.sample).model(sampler),
-            attempt=attempt,
-            temperature=request.temperature,
-            seed=derive_seed(request.seed, request.sample.id, attempt),
-            session=f"{request.session}/{attempt}",
-            manager=tasks.only.control_manager(control) if control else None,
-        )
+        task, manager = tasks.of(request.sample), tasks.only.control_manager(control) if control else None
+        seed, session = derive_seed(request.seed, request.sample.id, attempt), f"{request.session}/{attempt}"
+        episode = replace(task.episode(request.sample, request.temperature, seed, session, manager), attempt=attempt)
+        return await task.rewards.score_trajectory(await task.rollout(episode, task.model(sampler)))
 
     async def _open(self) -> OpenTasks:
         return await self.tasks.open(run=self._run, served=self._pool)
