@@ -268,7 +268,10 @@ class RunFolder:
             return
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
-                yield _stored(line, f"{path}, line {number}")
+                try:
+                    yield StoredTrajectory.from_line(line)
+                except (ValueError, KeyError, TypeError) as error:
+                    raise DataError(f"{path}, line {number}: not a trajectory ({error})") from error
 
     def read_trajectory(self, name: str, number: int) -> StoredTrajectory:
         """One trajectory.
@@ -285,18 +288,10 @@ class RunFolder:
         if path.parent != self.trajectories or not path.is_file():
             raise UsageError(f"{self.name} has no trajectories called '{name}'.")
         count = 0
-        with path.open(encoding="utf-8") as file:
-            for count, line in enumerate(file, 1):
-                if count > number:
-                    return _stored(line, f"{path}, line {count}")
+        for count, stored in enumerate(self.read_trajectories(name), 1):
+            if count > number:
+                return stored
         raise UsageError(f"{name} has {count} trajectories; there is no number {number}.")
-
-
-def _stored(line: str, place: str) -> StoredTrajectory:
-    try:
-        return StoredTrajectory.from_dict(json.loads(line))
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{place}: not a trajectory ({error})") from error
 
 
 def write_atomic(path: Path, text: str) -> None:

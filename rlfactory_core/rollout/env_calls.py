@@ -7,6 +7,7 @@ import inspect
 import logging
 from collections.abc import Awaitable
 from math import isinf
+from types import TracebackType
 from typing import Any, TypeVar
 
 from rlfactory_core.errors import BackendError, PluginError
@@ -29,14 +30,9 @@ class TimedEnv:
         self.env, self.name = env, type(env).__name__
         own = getattr(env, "deadline_s", None)
         seconds = seconds if own is None else own
-        self._seconds = None if isinf(seconds) else seconds
+        self.seconds = None if isinf(seconds) else seconds  # of start and step; None: they have no limit
         self.overdue: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.left_behind = False
-
-    @property
-    def is_timed(self) -> bool:
-        """Whether its start and its steps have a time limit."""
-        return self._seconds is not None
 
     async def watch(self, playing: Awaitable[None]) -> None:
         """Await ``playing``, which makes all calls and closes the environment.
@@ -56,33 +52,43 @@ class TimedEnv:
             raise BackendError(f"{self.name} has not ended in time, and ignores its cancellation")
         task.result()
 
-    async def call(self, method: str, expected: type[T], *arguments: Any) -> T:
-        """As `ask_env`; raises `BackendError` if it takes longer than its time limit."""
-        seconds = CLOSE_S if method == "close" else self._seconds
-        overdue_s = (seconds or 0.0) + CLOSE_S
-        overdue = asyncio.get_running_loop().call_later(overdue_s, end, self.overdue)
-        deadline = asyncio.timeout(seconds)
-        try:
-            async with deadline:
-                found = await ask_env(self.env, method, expected, *arguments)
-        except TimeoutError as late:
-            if not deadline.expired():  # the environment's own
-                raise
-            raise BackendError(f"{self.name}.{method} has not ended after {seconds:g} s") from late
-        finally:
-            overdue.cancel()
-        if self.left_behind:
-            raise asyncio.CancelledError
-        return found
-
     async def close(self) -> None:
         """Close the environment, unless it was left behind; what it raises for want of a service is logged."""
         if self.left_behind:
             return
         try:
-            await self.call("close", object)
+            async with Limit(self, "close"):
+                await ask_env(self.env, "close", object)
         except (BackendError, TimeoutError) as error:
             _log.warning("an environment did not close: %s", str(error) or type(error).__name__)
+
+
+class Limit:
+    """Limits the time of one call; too late, it raises `BackendError`.
+
+    A class, because a generator cannot be dropped while its call hangs for ever.
+    """
+
+    def __init__(self, env: TimedEnv, method: str) -> None:
+        self._env, self._method = env, method
+        self._seconds = CLOSE_S if method == "close" else env.seconds
+        self._deadline = asyncio.timeout(self._seconds)
+        overdue_s = (self._seconds or 0.0) + CLOSE_S
+        self._overdue = asyncio.get_running_loop().call_later(overdue_s, end, env.overdue)
+
+    async def __aenter__(self) -> None:
+        await self._deadline.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._overdue.cancel()
+        try:
+            await self._deadline.__aexit__(kind, error, trace)
+        except TimeoutError as late:  # not the environment's own, which passes through
+            raise BackendError(f"{self._env.name}.{self._method} has not ended after {self._seconds:g} s") from late
+        if self._env.left_behind and error is None:
+            raise asyncio.CancelledError
 
 
 async def ask_env(env: Env, name: str, expected: type[T], *arguments: Any) -> T:
@@ -91,6 +97,11 @@ async def ask_env(env: Env, name: str, expected: type[T], *arguments: Any) -> T:
     Raises:
         PluginError: the method is missing, is not async, or returns something else.
     """
+    return checked(env, name, expected, await called(env, name, *arguments))
+
+
+def called(env: Env, name: str, *arguments: Any) -> Awaitable[Any]:
+    """A method's awaitable; raises a `PluginError` if it is missing or not async."""
     method = getattr(env, name, None)
     if method is None:
         raise PluginError(
@@ -99,7 +110,11 @@ async def ask_env(env: Env, name: str, expected: type[T], *arguments: Any) -> T:
     awaitable: Awaitable[Any] = method(*arguments)
     if not inspect.isawaitable(awaitable):
         raise PluginError(f"{type(env).__name__}.{name} is not async; write `async def {name}(…)`.")
-    value = await awaitable
+    return awaitable
+
+
+def checked(env: Env, name: str, expected: type[T], value: Any) -> T:
+    """A method's result; raises a `PluginError` if it is something else."""
     if not isinstance(value, expected):
         raise PluginError(f"{type(env).__name__}.{name} returned {value!r:.80}; expected {expected.__name__}.")
     return value

@@ -51,10 +51,6 @@ class History:
     def of(cls, config: RolloutConfig, compact: Compact = remove_oldest_result) -> History:
         return cls(config.context, config.context_tokens or config.max_tokens // 2, compact)
 
-    def asks_summary(self, ids: int) -> bool:
-        """Whether the model has to summarize a context of so many ids."""
-        return self.mode == "summarize" and ids > self.tokens
-
     def changed(
         self,
         chat: ChatFormat,

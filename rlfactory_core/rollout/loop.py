@@ -17,7 +17,7 @@ from rlfactory_core.algo.advantages import LARGEST_REWARD
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import BackendError, PluginError
 from rlfactory_core.protocols import Env, EnvStart, EnvStep, Model
-from rlfactory_core.rollout.env_calls import TimedEnv
+from rlfactory_core.rollout.env_calls import Limit, TimedEnv, called, checked
 from rlfactory_core.rollout.episode import Episode, RolloutLimits
 from rlfactory_core.rollout.transcript import Transcript
 from rlfactory_core.types import Fault, FaultKind, Message, StopReason, ToolResult, ToolSpec, Trajectory, Turn
@@ -49,7 +49,7 @@ async def rollout(episode: Episode, model: Model) -> Trajectory:
         try:
             env = TimedEnv(_checked_env(episode.make_env(episode.sample, context)), episode.limits.env_s)
             playing = _play(episode.limits, env, transcript, played)
-            await (env.watch(playing) if env.is_timed else playing)
+            await (playing if env.seconds is None else env.watch(playing))
         except BackendError as error:
             if played.stop is None:  # else the episode is complete; only `close` hangs
                 played.end(StopReason.FAULT, Fault(FaultKind.INFRA, "env", str(error), 0))
@@ -90,7 +90,8 @@ class _Played:
 async def _play(limits: RolloutLimits, env: TimedEnv, transcript: Transcript, played: _Played) -> None:
     """Play until something ends the episode, and close the environment."""
     try:
-        start = await env.call("start", EnvStart)
+        async with Limit(env, "start"):
+            start = checked(env.env, "start", EnvStart, await called(env.env, "start"))
         played.tools, state, calls_left = start.tools, start.state, limits.max_tool_calls
         played.info.update(start.info)
         transcript.begin(start)
@@ -113,7 +114,8 @@ async def _play(limits: RolloutLimits, env: TimedEnv, transcript: Transcript, pl
                 step = EnvStep(stop=StopReason.TOOL_BUDGET)
             else:
                 try:
-                    step = await env.call("step", EnvStep, turn.message)
+                    async with Limit(env, "step"):
+                        step = checked(env.env, "step", EnvStep, await called(env.env, "step", turn.message))
                 except BackendError as error:
                     failed = ToolResult("", "env", "", FaultKind.INFRA, reason=str(error))
                     step = EnvStep(stop=StopReason.FAULT, results=(failed,))

@@ -56,7 +56,7 @@ class Transcript:
         if self._chat is None:
             return None
         history, ids = self._episode.history, (*self._ids, *self._context)
-        if history.asks_summary(len(ids)):
+        if history.mode == "summarize" and len(ids) > history.tokens:
             return await self._summarize(self._chat, number)
         changed = history.changed(self._chat, self._episode.sample, self._messages, self._tools, ids)
         if changed is not None:

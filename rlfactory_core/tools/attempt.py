@@ -46,11 +46,8 @@ _STATUS_NAMES = {  # of errors for an HTTP status that means failure
     "aiohttp.client_exceptions.ClientResponseError",
     "urllib.error.HTTPError",
 }
-_INFRA_ERRNO = {
-    getattr(errno, name)
-    for name in ("EHOSTDOWN", "EHOSTUNREACH", "ENETDOWN", "ENETUNREACH", "ENETRESET", "ENOBUFS", "EMFILE", "ENFILE")
-    if hasattr(errno, name)
-}
+_INFRA_ERRNO = {errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ENETRESET}
+_INFRA_ERRNO |= {errno.ENOBUFS, errno.EMFILE, errno.ENFILE}
 MAX_ERROR_CHARS = 1 << 20  # of a `ToolError` that the model reads; the limit on results cuts it further
 _CLOSE_S = 30.0  # for a tool to close, which may have to end processes
 

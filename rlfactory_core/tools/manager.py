@@ -41,7 +41,7 @@ class _Managed:
         self._retries = limits.retries if tool.idempotent else 0
         self._checker = ArgumentChecker(tool.spec)
         self.breaker = CircuitBreaker(limits.breaker_failures, limits.breaker_reset_s)
-        self._cache = cache
+        self.cache = cache
         self._last_reason = ""  # of an infra fault
         self.bind()
 
@@ -63,17 +63,13 @@ class _Managed:
                 problem = "the arguments take too long to be checked; use simpler ones"
         return None if problem is None else f"wrong arguments for {self.tool.spec.name}: {problem}"
 
-    async def answer(self, arguments: Mapping[str, Any], context: ToolContext, total: asyncio.Semaphore) -> Answer:
+    async def shared(
+        self, cache: AnswerCache, key: str, arguments: Mapping[str, Any], context: ToolContext, total: asyncio.Semaphore
+    ) -> Answer:
         """The answer from the cache, from the same call in flight, or from the tool.
 
         If the call in flight is cancelled or ends with an infra fault, the next call that waits for it calls the tool.
-
-        Args:
-            total: limits the calls of all tools.
         """
-        key = None if self._cache is None else answer_key(self.tool, arguments)
-        if self._cache is None or key is None:
-            return await self._run(arguments, context, total)
         clock, seconds = asyncio.get_running_loop().time, self.limits.deadline_s
         late = clock() + (1 - _WORTHWHILE) * seconds
         while (other := self._in_flight.get(key)) is not None:
@@ -83,19 +79,23 @@ class _Managed:
         flight = self._in_flight[key] = asyncio.Future()
         answer = None
         try:
-            if (known := await self._cache.get(key)) is not None:
+            if (known := await cache.get(key)) is not None:
                 answer = Answer(known, attempts=0, cached=True)
             else:
-                answer = await self._run(arguments, context, total)
+                answer = await self.run(arguments, context, total)
                 if answer.fault is None:
-                    self._cache.put(key, self.tool.spec.name, clean(answer.content))
+                    cache.put(key, self.tool.spec.name, clean(answer.content))
             return answer
         finally:
             del self._in_flight[key]
             flight.set_result(answer)
 
-    async def _run(self, arguments: Mapping[str, Any], context: ToolContext, total: asyncio.Semaphore) -> Answer:
-        """The tool's own answer, after as many attempts as fit into its deadline."""
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext, total: asyncio.Semaphore) -> Answer:
+        """The tool's own answer, after as many attempts as fit into its deadline.
+
+        Args:
+            total: limits the calls of all tools.
+        """
         clock = asyncio.get_running_loop().time
         if self._probe is not None:
             await asyncio.wait((self._probe,))
@@ -221,8 +221,10 @@ class DefaultToolManager:
         if managed is None or arguments is None or problem is not None:
             problem = problem or "the call has no arguments"
             answer = Answer(f"Error: {problem}", FaultKind.POLICY, attempts=0)
+        elif managed.cache is None or (key := answer_key(managed.tool, arguments)) is None:
+            answer = await managed.run(arguments, context, self._total)
         else:
-            answer = await managed.answer(arguments, context, self._total)
+            answer = await managed.shared(managed.cache, key, arguments, context, self._total)
         text = clean(answer.content)
         max_tokens = managed.limits.max_result_tokens if managed else self._max_refusal_tokens
         content = truncate(text, max_tokens, self._count_tokens)

@@ -61,13 +61,9 @@ def mended(raw: object) -> MendedSchema:
     if "object" not in ([kinds] if isinstance(kinds, str) else kinds):
         raise UsageError(f"its type is {shortened(json.dumps(kinds), 40)}, and arguments are an object")
     schema = _valid({"type": "object"} | schema | {"type": "object"}, changes)
-    if not _is_elsewhere(schema):
+    if schema.keys().isdisjoint({"$ref", *SEVERAL}):
         schema.setdefault("properties", {})
     return MendedSchema(schema, tuple(changes))
-
-
-def _is_elsewhere(schema: Mapping[str, Any]) -> bool:
-    return not schema.keys().isdisjoint({"$ref", *SEVERAL})
 
 
 def _valid(schema: dict[str, Any], changes: list[str]) -> dict[str, Any]:
@@ -79,16 +75,12 @@ def _valid(schema: dict[str, Any], changes: list[str]) -> dict[str, Any]:
         holder: Any = schema
         for key in path[:-1]:
             holder = holder[key]
-        changes.append(f"{_place(path)} is left out ({shortened(error.message, 100)})")
+        changes.append(f"{'.'.join(map(str, path))} is left out ({shortened(error.message, 100)})")
         if len(path) > 1 and path[-2] in BY_NAME:
             holder[path[-1]] = {}  # the name stays
         else:
             del holder[path[-1]]
     return schema
-
-
-def _place(path: list[Any]) -> str:
-    return ".".join(map(str, path))
 
 
 @dataclass(frozen=True, slots=True)
