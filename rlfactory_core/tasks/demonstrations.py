@@ -84,7 +84,7 @@ def demonstrated_recipe(task: TaskSetup | Task, code: str = "") -> TinyModelReci
             WarmStartStage(careless, 60, 16, context_weight=0.3),
         ),
         probe=Demonstrator(held_out),
-        fingerprint=digest([Path(__file__).read_text(encoding="utf-8"), *(each.text for each in played)]),
+        fingerprint=digest([Path(__file__).read_text(encoding="utf-8"), _PLAYED.dump_json(list(played))]),
         tools=tools,
     )
 

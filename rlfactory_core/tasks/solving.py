@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -20,7 +19,7 @@ from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.tasks.scorers import Scorers
 from rlfactory_core.tasks.setup import TaskSetup, own_samples, raised_at
 from rlfactory_core.tasks.task import Task
-from rlfactory_core.tiny import Demonstration, calls_text
+from rlfactory_core.tiny import Demonstration
 from rlfactory_core.tools.manager import DefaultToolManager
 from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.types import FaultKind, Message, Sample, StopReason, ToolSpec, Trajectory
@@ -67,13 +66,6 @@ class Played:
         """The indices of the solver's messages."""
         indices = range(self.prompt, len(self.messages))
         return tuple(index for index in indices if self.messages[index].role == "assistant")
-
-    @property
-    def text(self) -> str:
-        """The tools and messages as JSON, for the fingerprint."""
-        tools = [[tool.name, tool.description, dict(tool.parameters)] for tool in self.tools]
-        said = [[m.role, m.content, m.reasoning, [calls_text(m)]] for m in self.messages]
-        return json.dumps([tools, said], sort_keys=True, default=str)
 
 
 def solve_turn(task: Task, sample: Sample, messages: Sequence[Message]) -> Message:
