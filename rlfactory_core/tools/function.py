@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
@@ -63,7 +61,6 @@ class FunctionTool(Generic[P, R]):
         for option in options.keys() - known.keys():
             raise TypeError(f"A tool has no option '{option}'. {nearest(option, known)}")
         self._fn = fn
-        self._rebuild = functools.partial(FunctionTool, fn, name, **options)
         self._signature = read_signature(fn, name, options.get("description"))
         self._is_async = inspect.iscoroutinefunction(fn)
         self.spec = self._signature.spec
@@ -81,15 +78,9 @@ class FunctionTool(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<tool {self.spec.name}>"
 
-    def __reduce__(self) -> str | tuple[Any, ...]:
-        """A decorated function pickles as its own name, under which this tool is found; other tools are built again."""
-        module, path = self._fn.__module__, getattr(self._fn, "__qualname__", "")
-        try:
-            if attrgetter(path)(sys.modules[module]) is self:
-                return path
-        except (AttributeError, KeyError):
-            pass
-        return self._rebuild, ()
+    def __reduce__(self) -> str:
+        """A decorated function pickles as its own name, under which this tool is found."""
+        return self._fn.__qualname__
 
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Run the function; see `protocols.Tool`."""
