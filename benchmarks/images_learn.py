@@ -27,7 +27,7 @@ from rlfactory_core.engines.local.model.loading import load_pretrained, make_pol
 from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.protocols import Vision
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
 from rlfactory_core.types import TrainSequence
 
@@ -70,7 +70,7 @@ def warm_started(folder: Path, architecture: str, seed: int) -> None:
     stage = WarmStartStage(demonstrate, WARM_STEPS, batch=8)
     recipe = TinyModelRecipe({}, tuple, 0, (stage,), demonstrate, "", lr=6e-3, muon_lr=3e-3)
     encoder = SeeingEncoder(chat, chat.vision)  # type: ignore[attr-defined]
-    WarmStart(policy, recipe, encoder, Workers(), seed).run(NullProgress())
+    WarmStart(policy, recipe, encoder, Workers(), seed).run(Progress())
     model.save_pretrained(made)
     made.rename(folder)
 

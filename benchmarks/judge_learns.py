@@ -24,7 +24,7 @@ from rlfactory_judge.demo.server import local_server
 from rlfactory_judge.trust.labels import write_labels
 from seeds import measure_seeds, run_plugin
 
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 
 SECONDS = 300.0
 RISE = 0.3  # of held-out exact match, greedy and at temperature 1
@@ -94,7 +94,7 @@ async def calibrated(seed: int, scratch: Path) -> dict[str, Any]:
     """The figures of ``rlfactory judge calibrate``, of the judge in the cache, served as in the run."""
     labels = scratch / f"labels-{seed}.jsonl"
     write_labels(labels, demo_labels(seed, LABELS))
-    model = judge_model(seed, NullProgress())
+    model = judge_model(seed, Progress())
     async with local_server(model) as url:
         options = {"labels": labels, "url": url, "model": model, "rubric": RUBRIC}
         flags = [text for name, value in options.items() for text in (f"--{name}", str(value))]

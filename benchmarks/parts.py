@@ -21,7 +21,7 @@ from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.engines.tiny import TinyModel
 from rlfactory_core.protocols import Tool
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner import prepare
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.training import loop
@@ -56,7 +56,7 @@ def warm_started(*, clean: bool) -> tuple[Any, Any]:
     assert recipe is not None
     if clean and not MINIATURE:  # so that all miniatures share a model
         recipe = replace(recipe, stages=recipe.stages[:1])
-    return build(TinyModel(recipe, [tool.spec for tool in task.tools], SEED), Workers(), NullProgress())
+    return build(TinyModel(recipe, [tool.spec for tool in task.tools], SEED), Workers(), Progress())
 
 
 def save(folder: Path, model: Any, tokenizer: Any) -> Path:
@@ -119,7 +119,7 @@ async def local_run(
     task = search_task()
     given = {"plugin": "search", "seed": SEED, "device": "cpu", "model": str(model), "eval": {"limit": 1, "every": 0}}
     prepared = prepare(None, [given, task.tiny_defaults, {"train": {"workers": 1}}, given, sections])
-    run = prepared.at(RunFolder.create("benchmark", scratch / "run"), NullProgress())
+    run = prepared.at(RunFolder.create("benchmark", scratch / "run"), Progress())
     task = run.tasks.only.task
     task.tools = [tool(each) for each in task.tools]
     alone = {"OMP_NUM_THREADS": "1"}
@@ -152,7 +152,7 @@ class Watcher:
 
     results: list[StepResult]
     after: Callable[[], None]
-    progress: NullProgress = field(default_factory=NullProgress)
+    progress: Progress = field(default_factory=Progress)
 
     def step(self, step: int, groups: Sequence[Group], metrics: Mapping[str, float], _texts: Any) -> Sequence[str]:
         self.results.append(StepResult(step, groups, metrics))

@@ -36,7 +36,7 @@ from verl.workers.rollout.llm_server import LLMServerManager
 from rlfactory_core import Sample, tool
 from rlfactory_core.engines import prebuilt_model
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner import prepare
 from rlfactory_core.types import ToolSpec
 
@@ -280,7 +280,7 @@ async def both_loops(scratch: Path, deadline_s: float) -> AsyncIterator[Loops]:
     given = {"plugin": "search", "engine": "verl", "device": "cpu", "seed": 0}
     sections = {"tools": {"deadline_s": deadline_s}, "rollout": {"max_tool_calls": CALLS}}
     prepared = prepare(None, [{**given, **sections, "verl": {"gpus": 1, "overrides": OVERRIDES}}])
-    run = prepared.at(RunFolder.create("benchmark", scratch / "run"), NullProgress())
+    run = prepared.at(RunFolder.create("benchmark", scratch / "run"), Progress())
     place = Place(str(prebuilt_model(run)), run.folder.path, str(scratch))
     config = compose(compile_overrides(prepared.config, place, held_out=0))
     with open_dict(config):

@@ -1,4 +1,4 @@
-"""Progress of long work: the protocol that engines and the runner call, and the state that every display shows.
+"""Progress of long work: what engines and the runner call, and the state that every display shows.
 
 The displays themselves, a live panel and plain lines, are in ``cli/ui``.
 """
@@ -9,59 +9,43 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isnan
-from typing import Protocol, Self
+from typing import Self
 
-__all__ = ["NullProgress", "Progress", "StageState", "count_text", "number_label", "seconds_text"]
+__all__ = ["Progress", "StageState", "count_text", "number_label", "seconds_text"]
 
 
-class Progress(Protocol):
-    """One stage at a time: download, warm start, training, evaluation.
+class Progress:
+    """One stage at a time: download, warm start, training, evaluation. It shows nothing; displays derive from it.
 
     Use it as a context manager, or call `close` in a ``finally``, so that a live display releases the terminal.
     """
-
-    def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
-        """End the current stage and begin a new one with ``total`` units (None: unknown), such as ``"step"``."""
-
-    def advance(self, count: int = 1, **numbers: float) -> None:
-        """Record ``count`` more units as done. Numbers are shown by name until they are replaced or the stage ends.
-
-        Names are as in metrics.jsonl; pass those with a slash as ``**{"eval/exact_match": 0.9}``.
-        """
-
-    def say(self, text: str) -> None:
-        """Show one line that stays."""
-
-    def close(self) -> None:
-        """End the stage and the display; may be called again."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, kind: object, *error: object) -> None: ...
-
-
-class NullProgress:
-    """Shows nothing. It is also the base of the displays: it tracks the stage and calls the ``on_…`` methods."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._stage: StageState | None = None
 
     def stage(self, name: str, total: int | None = None, unit: str = "") -> None:
+        """End the current stage and begin a new one with ``total`` units (None: unknown), such as ``"step"``."""
         self._end()
         self._stage = StageState(name, total, unit, self._clock)
         self.on_stage(self._stage)
 
     def advance(self, count: int = 1, **numbers: float) -> None:
+        """Record ``count`` more units as done. Numbers are shown by name until they are replaced or the stage ends.
+
+        Names are as in metrics.jsonl; pass those with a slash as ``**{"eval/exact_match": 0.9}``.
+        """
         if self._stage is None:
             return
         self._stage.done += count
         self._stage.numbers.update(numbers)
         self.on_advance(self._stage)
 
-    def say(self, text: str) -> None: ...
+    def say(self, text: str) -> None:
+        """Show one line that stays."""
 
     def close(self) -> None:
+        """End the stage and the display; may be called again."""
         self._end()
 
     def on_stage(self, stage: StageState) -> None: ...

@@ -29,7 +29,7 @@ from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.plugins.registry import INSTALLED_WITH, Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers
-from rlfactory_core.reporting.progress import NullProgress, Progress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.completing import completed, with_method
 from rlfactory_core.runner.making import make_chat, make_prompts, make_task, make_tasks, named_source
 from rlfactory_core.runner.several import combined, each_task
@@ -120,7 +120,7 @@ def remade(config: RunConfig, fingerprints: Sequence[Fingerprint], folder: Path,
 def engine_run(config: RunConfig, registry: Registry, folder: Path, *, resume: bool = False) -> EngineRun:
     """The run of a configuration that an engine has completed."""
     resolved = Resolved(config, registry, make_tasks(config, registry))
-    return resolved.at(RunFolder(folder), NullProgress(), resume=resume)
+    return resolved.at(RunFolder(folder), Progress(), resume=resume)
 
 
 def prepare(

@@ -10,7 +10,7 @@ from rlfactory_core.context import RunContext, ToolContext
 from rlfactory_core.errors import PluginError
 from rlfactory_core.gateway import Endpoint
 from rlfactory_core.protocols import Env, ToolManager
-from rlfactory_core.reporting.progress import NullProgress, Progress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.scorers import accepted_answers
 from rlfactory_core.rollout import ToolEnv
 from rlfactory_core.rollout.history import remove_oldest_result
@@ -51,7 +51,7 @@ class Task:
             raise PluginError(f"{name}.Config is no Section of rlfactory_core. Write `class Config(Section):` in it.")
         self.config = validate_section(type(self).Config, config or {}, prefix="task")
         self.seed = seed
-        self.progress: Progress = NullProgress()
+        self.progress: Progress = Progress()
         self.run = RunContext()
 
     def join(self, run: RunContext, progress: Progress | None = None) -> None:

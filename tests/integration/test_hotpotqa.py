@@ -94,7 +94,7 @@ def make_model(folder: Path, corpus: Path, rows: Sequence[dict[str, Any]]) -> No
     from rlfactory_core.engines.local.tiny.tiny_model import build_model, build_tokenizer
     from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
     from rlfactory_core.engines.local.workers import Workers
-    from rlfactory_core.reporting.progress import NullProgress
+    from rlfactory_core.reporting.progress import Progress
     from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
 
     def vocabulary() -> list[str]:
@@ -112,7 +112,7 @@ def make_model(folder: Path, corpus: Path, rows: Sequence[dict[str, Any]]) -> No
     model = build_model(recipe, tokenizer, seed=0)
     assert 2e6 < sum(parameter.numel() for parameter in model.parameters()) < 9e6
     encoder = Encoder(Qwen3Format(tokenizer), [tool.spec for tool in SearchTask().tools])
-    WarmStart(RaggedPolicy(model), recipe, encoder, Workers(), seed=0).run(NullProgress())
+    WarmStart(RaggedPolicy(model), recipe, encoder, Workers(), seed=0).run(Progress())
     write_model(folder, model, tokenizer)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 
 
-class Said(NullProgress):
+class Said(Progress):
     def __init__(self) -> None:
         super().__init__()
         self.lines: list[str] = []

@@ -14,7 +14,7 @@ from rlfactory_core.errors import PluginConflictError, PluginError, UsageError
 from rlfactory_core.plugins.discovery import discover
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner import prepare, resume, run
 from rlfactory_core.runner.making import make_tasks
 from rlfactory_core.runner.resolving import check, read, resolve
@@ -34,7 +34,7 @@ def rlfactory_config_sections(register):
 
 
 def trained(out: Path, *overrides: str) -> RunFolder:
-    return run(prepare(None, [*BASE, f"out={out}", *overrides]), NullProgress())
+    return run(prepare(None, [*BASE, f"out={out}", *overrides]), Progress())
 
 
 def test_task_reward_engine_and_other_processes_read_it(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_task_reward_engine_and_other_processes_read_it(tmp_path: Path) -> None:
 def test_the_defaults_of_a_plugin_in_use_are_saved_too(tmp_path: Path) -> None:
     folder = trained(tmp_path / "run")
     assert folder.read_config()["plugins"] == {"greeting": {"word": "hello", "times": 1}}
-    again = resume(str(folder.path), ["train.steps=4", "plugins.greeting.times=2"], NullProgress())
+    again = resume(str(folder.path), ["train.steps=4", "plugins.greeting.times=2"], Progress())
     assert again.read_summary()["seen"]["scorer"] == 2
     assert again.read_config()["plugins"] == {"greeting": {"word": "hello", "times": 2}}
 

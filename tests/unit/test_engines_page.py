@@ -10,7 +10,7 @@ import pytest
 
 from rlfactory_core.errors import RunStopped, TrainingError
 from rlfactory_core.reporting import RunFolder
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner import prepare, resume, run
 
 pytest.importorskip("tokenizers", reason="needs rlfactory-core[local]")
@@ -28,7 +28,7 @@ def plugin(tmp_path: Path) -> str:
 
 def trained(plugin: str, out: Path, **sections: Any) -> RunFolder:
     given = {"plugin": plugin, "out": str(out), "eval": {"sampled": True, "limit": 4}, **sections}
-    return run(prepare(None, [given]), NullProgress())
+    return run(prepare(None, [given]), Progress())
 
 
 def test_it_has_at_most_sixty_lines() -> None:
@@ -54,7 +54,7 @@ def test_it_is_resumed_from_what_it_saved(plugin: str, tmp_path: Path) -> None:
     refill = {"refill": True, "prompts": "difficulty"}
     whole = trained(plugin, tmp_path / "whole", train={"steps": 4, **refill})
     cut = trained(plugin, tmp_path / "cut", train={"steps": 2, **refill})
-    resume(str(cut.path), ["train.steps=4"], NullProgress())
+    resume(str(cut.path), ["train.steps=4"], Progress())
     first, second = (
         [{k: v for k, v in row.items() if not k.endswith("_s") and not k.startswith("machine/")} for row in rows]
         for rows in (whole.read_metrics(), cut.read_metrics())
@@ -66,7 +66,7 @@ def test_a_stop_ends_it_after_a_step_that_is_saved(plugin: str, tmp_path: Path) 
     prepared = prepare(None, [{"plugin": plugin, "train": {"steps": 5}}])
     folder = RunFolder.create("unigram", tmp_path / "run")
 
-    class StopsAfterTwo(NullProgress):
+    class StopsAfterTwo(Progress):
         def advance(self, count: int = 1, **numbers: float) -> None:
             if len(folder.read_metrics()) == 2:
                 engine_run.stop.request("enough")

@@ -9,7 +9,7 @@ import pytest
 
 from rlfactory_core.errors import RunStopped
 from rlfactory_core.reporting import ReportSection
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner import prepare, run
 
 PLUGIN = Path(__file__).parents[1] / "support" / "sections_plugin.py"
@@ -17,7 +17,7 @@ PLUGIN = Path(__file__).parents[1] / "support" / "sections_plugin.py"
 
 def report(out: Path, *overrides: str, steps: int = 3) -> str:
     given = [f"plugin={PLUGIN}", "engine=still", f"train.steps={steps}", f"out={out}", *overrides]
-    return run(prepare(None, given), NullProgress()).report.read_text(encoding="utf-8")
+    return run(prepare(None, given), Progress()).report.read_text(encoding="utf-8")
 
 
 def section(page: str, title: str) -> str:

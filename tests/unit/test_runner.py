@@ -15,7 +15,7 @@ from rlfactory_core.errors import ConfigError, PluginError, RunStopped, UsageErr
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import PoolRequest
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner import prepare, read, resolve, resume, run
 from rlfactory_core.settings import validate_section
 from rlfactory_core.tasks.runtime import TaskRuntime
@@ -100,12 +100,12 @@ def plugin(tmp_path: Path) -> Path:
 
 def trained(plugin: Path, out: Path, *overrides: str) -> RunFolder:
     given = [f"plugin={plugin}", "engine=still", f"out={out}", "train.steps=3", *overrides]
-    return run(prepare(None, given), NullProgress())
+    return run(prepare(None, given), Progress())
 
 
 def test_a_saved_configuration_is_one_for_another_run_like_it(plugin: Path, tmp_path: Path) -> None:
     first = trained(plugin, tmp_path / "first", "train.lr=3e-4")
-    again = run(prepare(first.config, [f"out={tmp_path / 'again'}"]), NullProgress())
+    again = run(prepare(first.config, [f"out={tmp_path / 'again'}"]), Progress())
     assert again.read_config() == first.read_config()
     assert first.read_config()["out"] is None
     assert first.read_config()["device"] == "cpu"
@@ -115,15 +115,15 @@ def test_a_finished_run_is_not_resumed_unless_made_longer(plugin: Path, tmp_path
     folder = trained(plugin, tmp_path / "run")
     for overrides in ([], ["train.steps=2"]):
         with pytest.raises(UsageError, match=r"is finished: it has done 3 steps\. To train it longer: .* --steps 6"):
-            resume(str(folder.path), overrides, NullProgress())
+            resume(str(folder.path), overrides, Progress())
     assert folder.read_config()["train"]["steps"] == 3
-    assert resume(str(folder.path), ["train.steps=4"], NullProgress()).read_summary()["steps"] == 4
+    assert resume(str(folder.path), ["train.steps=4"], Progress()).read_summary()["steps"] == 4
 
 
 def test_a_resume_that_the_engine_refuses_leaves_the_configuration(plugin: Path, tmp_path: Path) -> None:
     folder = trained(plugin, tmp_path / "run")
     with pytest.raises(UsageError, match="not thirteen"):
-        resume(str(folder.path), ["train.steps=13"], NullProgress())
+        resume(str(folder.path), ["train.steps=13"], Progress())
     assert folder.read_config()["train"]["steps"] == 3
 
 

@@ -13,7 +13,7 @@ from rlfactory_core.cli.ui.progress import PlainProgress, make_progress
 from rlfactory_core.cli.ui.rich_progress import RichProgress
 from rlfactory_core.cli.ui.summary import print_summary
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.progress import NullProgress, number_label, number_text, seconds_text
+from rlfactory_core.reporting.progress import Progress, number_label, number_text, seconds_text
 
 
 class Clock:
@@ -128,7 +128,7 @@ def test_the_display_is_chosen_by_the_stream(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_null_progress_takes_everything() -> None:
-    with NullProgress() as progress:
+    with Progress() as progress:
         progress.advance(3)
         progress.stage("x")
         progress.advance(1, a=2.0)

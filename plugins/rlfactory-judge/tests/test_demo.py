@@ -33,7 +33,7 @@ from rlfactory_core import Message, Sample, StopReason, Trajectory
 from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import BackendError, UsageError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards import exact_match
 from rlfactory_core.runner import TaskBench, oracle, prepare, read, resolve, run
 from rlfactory_core.runner.making import make_tasks
@@ -252,7 +252,7 @@ def test_a_run_is_scored_over_http_and_leaves_no_server(tmp_path: Path, monkeypa
         return place
 
     monkeypatch.setattr(JudgeDemo, "serve_judge", watched)
-    folder = run(prepare(None, [*options, f"out={tmp_path / 'run'}"]), NullProgress())
+    folder = run(prepare(None, [*options, f"out={tmp_path / 'run'}"]), Progress())
 
     assert len(alive[0]) >= 1
     assert servers(cache) == []

@@ -18,7 +18,7 @@ from rlfactory_nl2sql.verification.gold import GoldJob, VerifyOptions
 from rlfactory_nl2sql.verification.judging import PredictionJob
 from test_verifier import verdicts
 
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.types import Message, Sample, Verdict
 
 MUSIC = """
@@ -285,7 +285,7 @@ def test_results_above_ten_thousand_rows_are_compared_on_request(music: Path) ->
 def test_questions_that_cannot_be_verified_are_counted_before_the_run(music: Path) -> None:
     said: list[str] = []
 
-    class Listening(NullProgress):
+    class Listening(Progress):
         def say(self, text: str) -> None:
             said.append(text)
 

@@ -16,7 +16,7 @@ from rlfactory_search.worlds import RELATION, Names, World
 from rlfactory_core import Sample, ToolContext
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.reporting.progress import NullProgress, StageState
+from rlfactory_core.reporting.progress import Progress, StageState
 from rlfactory_core.runner import TaskBench, oracle, read, resolve
 
 NAMES = Names.make(0)
@@ -143,7 +143,7 @@ def test_an_index_is_built_under_the_eyes_of_the_run_and_only_once(write_corpus:
     assert stages() == []
 
 
-class Stages(NullProgress):
+class Stages(Progress):
     """The stages that ended: name, done and total."""
 
     def __init__(self) -> None:

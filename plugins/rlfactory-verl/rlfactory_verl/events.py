@@ -8,12 +8,12 @@ from typing import Any
 
 from rlfactory_core.errors import RunStopped
 from rlfactory_core.reporting import write_atomic
-from rlfactory_core.reporting.progress import NullProgress, Progress, StageState
+from rlfactory_core.reporting.progress import Progress, StageState
 
 EVENTS, STOP = ".events.jsonl", ".stop"  # in the run's folder while it runs; the second requests a stop
 
 
-class EventProgress(NullProgress):
+class EventProgress(Progress):
     """A `Progress` that writes one JSON line for each call."""
 
     def __init__(self, path: Path) -> None:

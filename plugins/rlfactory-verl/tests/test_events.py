@@ -7,10 +7,10 @@ from typing import Any
 
 from rlfactory_verl.events import EventProgress, EventReader, StopFile, stopped
 
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 
 
-class Heard(NullProgress):
+class Heard(Progress):
     """A display that records its calls."""
 
     def __init__(self) -> None:

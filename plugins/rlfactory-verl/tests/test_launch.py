@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rlfactory_core.errors import TrainingError
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 
 ray = pytest.importorskip("ray", reason="the verl engine")
 from rlfactory_verl.cluster import launch  # noqa: E402
@@ -16,7 +16,7 @@ from rlfactory_verl.cluster import launch  # noqa: E402
 LATE = "The current node timed out during startup. This could happen because some of the raylet failed to startup."
 
 
-class Events(NullProgress):
+class Events(Progress):
     """Records calls in order; used as the run's progress and as its janitor."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ from reporting_examples import decode, infra_fault, make_trajectory
 from rlfactory_core.algo.evaluation import eval_passes, summarise
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import open_loggers
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Group, Trajectory
 
@@ -39,7 +39,7 @@ VERL = {
 }
 
 
-class Shown(NullProgress):
+class Shown(Progress):
     def __init__(self) -> None:
         super().__init__()
         self.numbers: list[dict[str, float]] = []

@@ -43,12 +43,12 @@ def own_model(plugin: str, **task: Any) -> Path:
     """The folder of a task's own model, warm-started where it is not in the cache: for runs that have to name one."""
     from rlfactory_core.engines import prebuilt_model
     from rlfactory_core.reporting.folder import RunFolder
-    from rlfactory_core.reporting.progress import NullProgress
+    from rlfactory_core.reporting.progress import Progress
     from rlfactory_core.runner import prepare
 
     ready = prepare(None, [{"plugin": plugin, "task": task}])
     unused = RunFolder(Path(tempfile.gettempdir()))
-    return prebuilt_model(ready.at(unused, NullProgress()))
+    return prebuilt_model(ready.at(unused, Progress()))
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from rlfactory_core.reporting.progress import NullProgress
+from rlfactory_core.reporting.progress import Progress
 
 
-class Display(NullProgress):
+class Display(Progress):
     """At its end, standard output and standard error are those of its beginning.
 
     A tool may have replaced them: of ``redirect_stdout`` in several calls at once, the last one to end may leave

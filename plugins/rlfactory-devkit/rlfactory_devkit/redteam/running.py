@@ -11,7 +11,7 @@ from itertools import zip_longest
 from rlfactory_core import ToolContext
 from rlfactory_core.errors import UsageError
 from rlfactory_core.protocols import ToolManager
-from rlfactory_core.reporting.progress import NullProgress, Progress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner import Policy, TaskBench, oracle
 from rlfactory_core.types import Message, Sample, ToolCall, ToolResult, ToolSpec, Trajectory
 from rlfactory_devkit.redteam.frame import Frame
@@ -51,7 +51,7 @@ def run_redteam(
     Raises:
         UsageError: there is no such mutation, or the task has no solution with an answer that can be changed.
     """
-    started, progress = time.perf_counter(), progress or NullProgress()
+    started, progress = time.perf_counter(), progress or Progress()
     names = [each.name for each in MUTATIONS]
     for name in skip:
         if name not in names:

@@ -12,7 +12,7 @@ from filelock import AsyncFileLock
 from rlfactory_core.cache import digest, write_atomically
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting import ReportSection, RunData
-from rlfactory_core.reporting.progress import NullProgress, Progress, count_text
+from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_judge.options import JudgeOptions
 from rlfactory_judge.rubrics.injections import injections
 from rlfactory_judge.rubrics.rubric import Rubric
@@ -52,7 +52,7 @@ async def check_trust(
     """
     if options.labels is None:
         return None
-    shown = progress or NullProgress()
+    shown = progress or Progress()
 
     async def measure() -> Calibration:
         assert options.labels is not None

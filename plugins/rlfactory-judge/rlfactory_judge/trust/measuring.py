@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TypeVar
 
 from rlfactory_core.errors import BackendError, DataError
-from rlfactory_core.reporting.progress import NullProgress, Progress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_judge.contract import BudgetError, Question, RefusedError, Reply, UnavailableError
 from rlfactory_judge.forms import RankingForm, ScoreForm, TurnScoresForm, UnreadableError
@@ -63,7 +63,7 @@ class Measurement:
     injections: Sequence[Injection] = ()  # put into each wrong answer
     injections_each: int = 0  # how many of them are tried in each answer, different ones in each; 0: all
     injected_most: int = 0  # wrong answers that injections are tried in; 0: all
-    progress: Progress = field(default_factory=NullProgress)
+    progress: Progress = field(default_factory=Progress)
 
     judge: str = field(default="", init=False)  # its model and endpoints, for people
     answers: Judgements = field(default_factory=dict, init=False)  # each numbered 0

@@ -18,7 +18,7 @@ from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.engines.tiny import TinyModel
 from rlfactory_core.errors import ModelError
 from rlfactory_core.plugins.fingerprint import Fingerprint
-from rlfactory_core.reporting.progress import NullProgress, Progress
+from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.tiny import TinyModelRecipe
 from rlfactory_core.utils.cpu import usable_cores
@@ -46,7 +46,7 @@ def tiny_model_folder(recipe: TinyModelRecipe, seed: int, progress: Progress) ->
     from rlfactory_core.engines.local.tiny.building import build
     from rlfactory_core.engines.local.workers import Workers
 
-    if type(progress) is NullProgress:
+    if type(progress) is Progress:
         time.sleep(_HEAD_START_S)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name(f".{folder.name}.lock")):
