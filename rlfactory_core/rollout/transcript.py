@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from rlfactory_core.errors import ChatFormatError
@@ -14,12 +15,11 @@ from rlfactory_core.types import Message, Sample, SamplingParams, ToolSpec, Turn
 from rlfactory_core.utils.seeds import derive_seed
 
 
-def prompt_ids(
-    chat: ChatFormat, sample: Sample, messages: Sequence[Message], tools: Sequence[ToolSpec]
-) -> tuple[int, ...]:
-    """`ChatFormat.initial_ids`, with errors that name the sample."""
+@contextmanager
+def naming(sample: Sample) -> Iterator[None]:
+    """Errors of a chat format name the sample whose prompt it writes."""
     try:
-        return chat.initial_ids(messages, tools)
+        yield
     except ChatFormatError as error:
         raise ChatFormatError(f"The prompt of sample '{sample.id}': {error}") from error
 
@@ -43,7 +43,8 @@ class Transcript:
         """Take the prompt and the tools."""
         self._tools, self._prompt, self._messages = start.tools, start.messages, start.messages
         if self._chat is not None:
-            self._context = prompt_ids(self._chat, self._episode.sample, start.messages, start.tools)
+            with naming(self._episode.sample):
+                self._context = self._chat.initial_ids(start.messages, start.tools)
 
     def observe(self, messages: Sequence[Message]) -> None:
         """Append the environment's response to the last turn."""

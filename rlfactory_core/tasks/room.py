@@ -16,6 +16,7 @@ from rlfactory_core.chat.template import TemplateFormat
 from rlfactory_core.errors import ChatFormatError, DataError
 from rlfactory_core.images import NAME
 from rlfactory_core.reporting.progress import count_text
+from rlfactory_core.rollout.transcript import naming
 from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.types import Message, Sample
@@ -195,10 +196,8 @@ class _Room:
         ]
 
     def _unwritten_of(self, sample: Sample) -> dict[str, str]:
-        try:
+        with naming(sample):
             found = unwritten(self.runtime.chat, sample.messages, self.runtime.offered(sample)[:1])
-        except ChatFormatError as error:
-            raise _of_sample(sample, error) from error
         lost = next((each for each in found if not each.by_design), None)
         if lost is not None:
             raise ChatFormatError(
@@ -207,10 +206,6 @@ class _Room:
             )
         where = {"the text": "text beside calls", "the thinking": "thinking of earlier turns", "the name": "names"}
         return {where[each.field]: f"message {each.index} of sample '{sample.id}'" for each in reversed(found)}
-
-
-def _of_sample(sample: Sample, error: ChatFormatError) -> ChatFormatError:
-    return ChatFormatError(f"The prompt of sample '{sample.id}': {error}")
 
 
 def _texts(message: Message) -> list[str]:

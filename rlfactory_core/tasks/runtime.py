@@ -16,7 +16,7 @@ from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.layer import GroupScoring
 from rlfactory_core.rollout import Episode, RepeatingModel, RolloutLimits, TokenModel, rollout
 from rlfactory_core.rollout.history import History
-from rlfactory_core.rollout.transcript import prompt_ids
+from rlfactory_core.rollout.transcript import naming
 from rlfactory_core.tasks.scorers import ServedModel, refuse_pools
 from rlfactory_core.tasks.setup import TaskSetup
 from rlfactory_core.tasks.task import Task
@@ -127,7 +127,10 @@ class TaskRuntime:
 
     def prompt_ids(self, sample: Sample) -> tuple[int, ...] | None:
         """The token ids of a sample's prompt, tools included; None: an agent of the user's own makes the prompt."""
-        return None if self.agents else prompt_ids(self.chat, sample, sample.messages, self.offered(sample))
+        if self.agents:
+            return None
+        with naming(sample):
+            return self.chat.initial_ids(sample.messages, self.offered(sample))
 
     @property
     def shows_prompts(self) -> bool:

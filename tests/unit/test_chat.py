@@ -12,7 +12,7 @@ from rlfactory_core.chat.families.qwen3 import QWEN3_TEMPLATE, Qwen3Format
 from rlfactory_core.chat.hidden import unwritten
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.errors import ChatFormatError
-from rlfactory_core.rollout.transcript import prompt_ids
+from rlfactory_core.rollout.transcript import naming
 from rlfactory_core.types import Message, Sample, ToolSpec
 
 transformers = pytest.importorskip("transformers")
@@ -87,8 +87,9 @@ def test_a_template_for_tools_alone_is_not_asked_without_tools() -> None:
     assert text.startswith("<|im_start|>system\nTools:search query string")
     odd = ToolSpec("odd", "An argument without a type.", {"type": "object", "properties": {"what": {}}})
     sample = Sample("row-7", "?", "")
-    with pytest.raises(ChatFormatError, match=r"sample 'row-7': .*does not take the tool 'odd': .*Give it"):
-        prompt_ids(chat, sample, sample.messages, [SEARCH, odd])
+    named = pytest.raises(ChatFormatError, match=r"sample 'row-7': .*does not take the tool 'odd': .*Give it")
+    with named, naming(sample):
+        chat.initial_ids(sample.messages, [SEARCH, odd])
 
 
 def test_a_template_that_refuses_system_messages_gets_their_text_in_the_users() -> None:
