@@ -6,7 +6,7 @@ The names here are for a plugin's own report sections and engines, and for code 
 from rlfactory_core.reporting.charts import Chart, Line
 from rlfactory_core.reporting.folder import RUNS, RunFolder, replace_link, write_atomic
 from rlfactory_core.reporting.kept_images import KeptImages, read_image
-from rlfactory_core.reporting.loggers import MetricsLogger, open_loggers
+from rlfactory_core.reporting.loggers import Loggers, open_loggers
 from rlfactory_core.reporting.metrics import component_means, eval_metrics, group_metrics, tool_metrics
 from rlfactory_core.reporting.report import ReportSection, live_sections, page_environment
 from rlfactory_core.reporting.run_data import RunData, eval_value, scorers, success_metric
@@ -18,7 +18,7 @@ __all__ = [
     "Chart",
     "KeptImages",
     "Line",
-    "MetricsLogger",
+    "Loggers",
     "ReportSection",
     "RunData",
     "RunFolder",

@@ -8,6 +8,7 @@ in the same place.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from importlib.util import find_spec
@@ -20,8 +21,8 @@ from rlfactory_core.reporting.progress import count_text
 PROJECT = "rlfactory"  # the project's name in trackers that have projects
 
 
-class MetricsLogger(Protocol):
-    """Gets each step's metrics."""
+class Tracker(Protocol):
+    """Gets each step's finite metrics."""
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None: ...
 
@@ -42,9 +43,7 @@ class TensorBoardLogger:
             self._writer.add_event(self._event(step=resume_step + 1, session_log=start))
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        import time
-
-        values = [self._summary.Value(tag=name, simple_value=value) for name, value in _numbers(metrics).items()]
+        values = [self._summary.Value(tag=name, simple_value=value) for name, value in metrics.items()]
         self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=self._summary(value=values)))
         self._writer.flush()
 
@@ -65,7 +64,7 @@ class WandbLogger:
         self._run = run if package == "wandb" else tracker  # trackio would finish its run again at exit
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        self._run.log(_numbers(metrics), step=step)
+        self._run.log(dict(metrics), step=step)
 
     def close(self) -> None:
         self._run.finish()
@@ -77,13 +76,14 @@ TRACKERS = ("tensorboard", "wandb", "trackio")  # each is also the name of its p
 class Loggers:
     """``metrics.jsonl``, with one line a step, and trackers as one logger."""
 
-    def __init__(self, folder: RunFolder, trackers: Sequence[MetricsLogger]) -> None:
+    def __init__(self, folder: RunFolder, trackers: Sequence[Tracker]) -> None:
         self._folder, self._trackers = folder, trackers
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._folder.append_metrics(step, metrics)
+        numbers = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}  # drawn as gaps
         for tracker in self._trackers:
-            tracker.log(step, metrics)
+            tracker.log(step, numbers)
 
     def close(self) -> None:
         for tracker in self._trackers:
@@ -133,8 +133,3 @@ def open_loggers(
         for name in names
     )
     return Loggers(folder, list(trackers))
-
-
-def _numbers(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The finite metrics, because trackers draw gaps better than NaN."""
-    return {name: float(value) for name, value in metrics.items() if math.isfinite(value)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
@@ -93,8 +93,8 @@ class FunctionTool(Generic[P, R]):
                 return await self._in_text(await fn(**values))
             except SystemExit as error:  # it would end the event loop and not only the call
                 raise RuntimeError(f"the function raised {error!r}") from error
-        value = await self._pool.run(functools.partial(_called, fn, values))
-        return await self._in_text(await value) if inspect.isawaitable(value) else value
+        value = await self._pool.run(functools.partial(fn, **values))
+        return await self._in_text(await value if inspect.isawaitable(value) else value)
 
     async def _in_text(self, value: object) -> str:
         """As JSON where it is not text; in a thread, since large results take long."""
@@ -104,12 +104,6 @@ class FunctionTool(Generic[P, R]):
     async def close(self) -> None:
         """End the idle threads. A later call starts new ones."""
         self._pool.close()
-
-
-def _called(fn: Callable[..., Any], values: Mapping[str, Any]) -> str | Awaitable[object]:
-    """The result as text; or what is to be awaited, of a wrapper around an async function."""
-    value = fn(**values)
-    return value if inspect.isawaitable(value) else _text(value)
 
 
 def _text(value: object) -> str:

@@ -17,7 +17,7 @@ from rlfactory_core.algo.settings import TrainConfig
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.reporting.folder import RunFolder
-from rlfactory_core.reporting.loggers import MetricsLogger
+from rlfactory_core.reporting.loggers import Loggers
 from rlfactory_core.reporting.metrics import component_metric, group_metrics, tool_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
@@ -45,7 +45,7 @@ class Recorder:
         folder: RunFolder,
         progress: Progress,
         success: str,
-        loggers: MetricsLogger | None = None,
+        loggers: Loggers | None = None,
         earlier: Mapping[str, float] | None = None,
         weights: Mapping[str, float] = {},
         opinions: Collection[str] | None = None,

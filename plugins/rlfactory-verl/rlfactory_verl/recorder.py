@@ -8,7 +8,7 @@ from typing import Any
 
 from rlfactory_core.algo import EvalPass, summarise
 from rlfactory_core.engines import EngineSettings
-from rlfactory_core.reporting import MetricsLogger, RunFolder, StoredTrajectory, eval_metrics
+from rlfactory_core.reporting import Loggers, RunFolder, StoredTrajectory, eval_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.training import Ended, Recorder, run_facts
 from rlfactory_core.types import Group, Trajectory
@@ -30,7 +30,7 @@ class RowRecorder(Recorder):
     def __init__(
         self,
         folder: RunFolder,
-        loggers: MetricsLogger,
+        loggers: Loggers,
         progress: Progress,
         success: str,
         earlier: RecorderState | None = None,
