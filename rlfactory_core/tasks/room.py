@@ -52,29 +52,20 @@ def check_prompts(
         DataError: most prompts of a task leave no room.
         ChatFormatError: the chat template refuses a prompt, or leaves a part of it out.
     """
-    notes = [beyond_model(tasks.max_tokens, known)]
-    found = {"train": _without_room(tasks, train, "training", known, notes)}
-    found["eval"] = _without_room(tasks, held_out, "held-out", known, notes)
-    return CheckedPrompts(
-        [sample for index, sample in enumerate(train) if index not in found["train"]],
-        [sample for index, sample in enumerate(held_out) if index not in found["eval"]],
-        {
-            split: [samples[index].id for index in sorted(found[split])]
-            for split, samples in (("train", train), ("eval", held_out))
-            if found[split]
-        },
-        [note for note in notes if note],
-    )
-
-
-def beyond_model(max_tokens: int, known: int | None) -> str:
-    """A warning if trajectories may be longer than the model was made for, else nothing."""
-    if known is None or max_tokens <= known:
-        return ""
-    return (
-        f"warning: rollout.max_tokens={max_tokens} is more than the {known:,} positions that the model was made for "
-        f"(max_position_embeddings); it answers badly beyond them, or fails. Set rollout.max_tokens={known} or less."
-    )
+    notes: list[str] = []
+    if known is not None and tasks.max_tokens > known:
+        notes.append(
+            f"warning: rollout.max_tokens={tasks.max_tokens} is more than the {known:,} positions that the model was "
+            "made for (max_position_embeddings); it answers badly beyond them, or fails. Set "
+            f"rollout.max_tokens={known} or less."
+        )
+    kept, left_out = [], dict[str, Sequence[str]]()
+    for split, what, samples in (("train", "training", train), ("eval", "held-out", held_out)):
+        without = _without_room(tasks, samples, what, known, notes)
+        kept.append([sample for index, sample in enumerate(samples) if index not in without])
+        if without:
+            left_out[split] = [samples[index].id for index in sorted(without)]
+    return CheckedPrompts(*kept, left_out, notes)
 
 
 def _without_room(
