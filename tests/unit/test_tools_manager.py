@@ -12,6 +12,7 @@ from tool_calls import CONTEXT, Flaky, echo, invoke, manage, raising, write
 from rlfactory_core.context import ToolContext
 from rlfactory_core.errors import ConfigError, ToolError, UsageError
 from rlfactory_core.tools import DefaultToolManager, tool
+from rlfactory_core.tools.bounded_validator import TooMuchWorkError
 from rlfactory_core.tools.limits import only_about
 from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.tools.validation import ArgumentChecker
@@ -221,7 +222,9 @@ def test_overrides_that_are_refused() -> None:
 def test_checking_arguments_does_not_stop_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     checking, go_on = threading.Event(), threading.Event()
 
-    def problem(checker: ArgumentChecker, arguments: object) -> str:
+    def problem(checker: ArgumentChecker, arguments: object, *, quick: bool = False) -> str:
+        if quick:
+            raise TooMuchWorkError
         checking.set()
         assert go_on.wait(60)
         return "no"
