@@ -13,7 +13,7 @@ from said import Said
 
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import open_loggers
-from rlfactory_core.reporting.report import speed
+from rlfactory_core.reporting.report import live_sections
 from rlfactory_core.reporting.run_data import RunData
 from rlfactory_core.training import machine_use
 from rlfactory_core.training.machine_use import MachineUse
@@ -86,7 +86,7 @@ def test_a_step_has_it_and_the_engines_own_numbers_come_first(tmp_path: Path) ->
     (row,) = folder.read_metrics()
     assert row["machine/memory_gib"] == 640.0
     assert row["machine/cpu_cores"] is not None
-    section = speed(RunData(folder, "run", {}, {}, [row, {**row, "step": 2}], ()))
+    (section,) = live_sections(RunData(folder, "run", {}, {}, [row, {**row, "step": 2}], ()))
     assert section is not None
     assert "CPU load" in section.html
     assert "Memory" in section.html
