@@ -7,7 +7,7 @@ count. `answers` has the comparison of two texts.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from rlfactory_core.errors import ConfigError, VerifierError
@@ -35,7 +35,10 @@ class _Compared:
     """A scorer that compares the last answer with the accepted ones, as texts; no answer scores 0."""
 
     inline: ClassVar[bool] = True
-    measure: ClassVar[Callable[[str, Iterable[str]], float]]
+
+    @staticmethod
+    def measure(prediction: str, references: Iterable[str]) -> float:
+        raise NotImplementedError
 
     async def score(self, trajectory: Trajectory) -> Score:
         answer, references = last_answer(trajectory), accepted_answers(trajectory.sample)

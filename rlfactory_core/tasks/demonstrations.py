@@ -101,8 +101,12 @@ def _episodes(setup: TaskSetup, code: str) -> Sequence[Played]:
     with ThreadPoolExecutor(1, "rlfactory-demonstrations") as thread:
         played = thread.submit(lambda: asyncio.run(play_solutions(setup))).result()
     if folder is not None:
-        build_once(folder, lambda temporary: (temporary / _FILE).write_bytes(_PLAYED.dump_json(played)))
+        build_once(folder, lambda temporary: _write(temporary, played))
     return played
+
+
+def _write(folder: Path, played: list[Played]) -> None:
+    (folder / _FILE).write_bytes(_PLAYED.dump_json(played))
 
 
 def _cache_folder(task: Task, code: str) -> Path:

@@ -59,13 +59,13 @@ def check_prompts(
             "made for (max_position_embeddings); it answers badly beyond them, or fails. Set "
             f"rollout.max_tokens={known} or less."
         )
-    kept, left_out = [], dict[str, Sequence[str]]()
+    kept, left_out = dict[str, Sequence[Sample]](), dict[str, Sequence[str]]()
     for split, what, samples in (("train", "training", train), ("eval", "held-out", held_out)):
         without = _without_room(tasks, samples, what, known, notes)
-        kept.append([sample for index, sample in enumerate(samples) if index not in without])
+        kept[split] = [sample for index, sample in enumerate(samples) if index not in without]
         if without:
             left_out[split] = [samples[index].id for index in sorted(without)]
-    return CheckedPrompts(*kept, left_out, notes)
+    return CheckedPrompts(kept["train"], kept["eval"], left_out, notes)
 
 
 def _without_room(

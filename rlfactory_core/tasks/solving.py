@@ -142,8 +142,8 @@ async def _stage(setup: TaskSetup) -> AsyncIterator[tuple[Task, Show]]:
     task = type(like)(like.config.model_dump(mode="json", exclude_unset=True), like.seed)
     task.join(like.run, like.progress)
     config = validate_section(RolloutConfig, tiny_defaults(task).get("rollout", {}), prefix="rollout")
-    own = {"scorers": Scorers.of({}), "tools": ToolsConfig(), "make_manager": DefaultToolManager}
-    runtime = TaskRuntime(replace(setup, task=task, rollout=config, **own))
+    alone = replace(setup, task=task, scorers=Scorers.of({}), rollout=config, tools=ToolsConfig())
+    runtime = TaskRuntime(replace(alone, make_manager=DefaultToolManager))
 
     async def show(sample: Sample, name: str) -> tuple[Trajectory, list[Played]]:
         model = _Demonstrator(task, sample)
