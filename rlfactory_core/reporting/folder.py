@@ -148,27 +148,12 @@ class RunFolder:
             )
         return data
 
-    def write_plugins_lock(self, lock: Mapping[str, Any]) -> None:
-        write_atomic(self.plugins_lock, json_text(lock, indent=2) + "\n")
-
-    def read_plugins_lock(self) -> dict[str, Any]:
-        """``plugins.lock.json``; empty if there is none."""
-        return _read_json(self.plugins_lock)
-
-    def write_data_lock(self, lock: Mapping[str, str]) -> None:
-        """The content hashes of the run's files, by path."""
-        write_atomic(self.data_lock, json_text(lock, indent=2) + "\n")
-
-    def read_data_lock(self) -> dict[str, Any]:
-        """``data.lock.json``; empty if there is none."""
-        return _read_json(self.data_lock)
-
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        write_atomic(self.summary, json_text(summary, indent=2) + "\n")
+        write_json(self.summary, summary)
 
     def read_summary(self) -> dict[str, Any]:
         """``summary.json``; empty if the run has not ended."""
-        return _read_json(self.summary)
+        return read_json(self.summary)
 
     def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add one line; NaN and infinities, which JSON lacks, become null."""
@@ -325,7 +310,13 @@ def _writing(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def write_json(path: Path, data: Mapping[str, Any]) -> None:
+    """Write a file of JSON for people and programs; raises as `write_atomic`."""
+    write_atomic(path, json_text(data, indent=2) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a file; empty if there is no file. Raises a `DataError` if it is not JSON."""
     if not path.exists():
         return {}
     try:

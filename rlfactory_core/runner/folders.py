@@ -14,7 +14,7 @@ from rlfactory_core.cache import cache_root, file_digest
 from rlfactory_core.config import RunConfig
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.folder import RunFolder, read_json, write_json
 from rlfactory_core.runner.resolving import written_config
 
 
@@ -22,7 +22,7 @@ def save_run(config: RunConfig, registry: Registry, folder: RunFolder) -> None:
     """Save what a run is: its configuration, its plugins, and the content hashes of the files that it names."""
     save_config(config, registry, folder)
     lock_plugins(registry, folder)
-    folder.write_data_lock(_data_digests(config, registry))
+    write_json(folder.data_lock, _data_digests(config, registry))
 
 
 def save_config(config: RunConfig, registry: Registry, folder: RunFolder) -> None:
@@ -43,12 +43,12 @@ def removed_if_empty(folder: RunFolder) -> Iterator[None]:
 
 def lock_plugins(registry: Registry, folder: RunFolder) -> None:
     """Save which plugins are in use, file by file."""
-    folder.write_plugins_lock({each.plugin: asdict(each) for each in registry.fingerprints()})
+    write_json(folder.plugins_lock, {each.plugin: asdict(each) for each in registry.fingerprints()})
 
 
 def data_changes(config: RunConfig, registry: Registry, folder: RunFolder) -> Iterator[str]:
     """A sentence for each file of the configuration whose content is not the one that ``data.lock.json`` has."""
-    locked = folder.read_data_lock()
+    locked = read_json(folder.data_lock)
     for path, found in _data_digests(config, registry).items():
         if locked.get(path, found) != found:
             yield f"{path} has changed since the run began."
@@ -71,7 +71,7 @@ def _files(value: Any) -> Iterator[Path]:
 
 def plugin_changes(registry: Registry, folder: RunFolder) -> Iterator[str]:
     """A sentence for each plugin in use that is not the one that ``plugins.lock.json`` has."""
-    locked = folder.read_plugins_lock()
+    locked = read_json(folder.plugins_lock)
     for now in registry.fingerprints():
         before = Fingerprint(**locked[now.plugin]) if now.plugin in locked else None
         files = before.changed_files(now) if before else ()

@@ -10,7 +10,7 @@ import pytest
 from mcp_runs import trajectories
 from runs import finish, metrics, start, summary
 
-from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.folder import RunFolder, read_json
 
 pytest_plugins = ("runs",)
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left")]
@@ -53,7 +53,7 @@ def test_a_packaged_agent_learns_without_a_model(tmp_path: Path) -> None:
     assert outcome.code == 0, outcome.out
     rewards = [row["reward"] for row in metrics(run)]
     assert sum(rewards[-3:]) > sum(rewards[:3]) + 0.2, rewards
-    assert "rlfactory-agents:agents" in RunFolder(run).read_plugins_lock()  # workers compare its files
+    assert "rlfactory-agents:agents" in read_json(RunFolder(run).plugins_lock)  # workers compare its files
     found = summary(run)["eval"]
     assert found["after"]["sampled/exact_match"] > found["before"]["sampled/exact_match"]
     verified = finish(start("trace", run, "--verify"), LIMIT_S)
