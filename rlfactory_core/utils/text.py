@@ -35,7 +35,7 @@ def truncate(text: str, max_tokens: int, count_tokens: CountTokens | None = None
 
     Without ``count_tokens``, four bytes count as a token.
     """
-    head = _head(text, max_tokens, count_tokens or (lambda text: len(text.encode()) // BYTES_PER_TOKEN))
+    head = _head(text, max_tokens, count_tokens or (lambda text: -(-len(text.encode()) // BYTES_PER_TOKEN)))
     if len(head) == len(text):
         return text
     return f"{head}\n[truncated: the first {len(head)} of {len(text)} characters]"

@@ -13,7 +13,7 @@ import pytest
 from reporting_examples import TEXTS, decode, finished_run, infra_fault, make_trajectory
 
 from rlfactory_core.errors import CheckpointError, DataError, UsageError
-from rlfactory_core.reporting.folder import RunFolder, write_atomic
+from rlfactory_core.reporting.folder import RunFolder, read_json, write_atomic, write_json
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.types import Fault, FaultKind
 
@@ -137,8 +137,8 @@ def test_a_line_that_is_no_trajectory_is_refused_with_its_place(
 
 def test_summary_and_lock_are_json(tmp_path: Path) -> None:
     folder = finished_run(tmp_path)
-    folder.write_plugins_lock({"search": {"version": "1"}})
-    assert json.loads(folder.plugins_lock.read_text()) == {"search": {"version": "1"}}
+    write_json(folder.plugins_lock, {"search": {"version": "1"}})
+    assert read_json(folder.plugins_lock) == {"search": {"version": "1"}}
     assert folder.read_summary()["steps"] == 60
 
 
