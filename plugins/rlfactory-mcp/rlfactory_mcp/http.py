@@ -252,7 +252,7 @@ class _Events:
             key, _, value = line.partition(":")
             value = value.removeprefix(" ")
             if not line:
-                if data:
+                if any(data):  # an event that only has an id is empty
                     yield kind, "\n".join(data)
                 kind, data = "message", []
             elif key == "event":
