@@ -168,7 +168,7 @@ def minimums(session: nox.Session) -> None:
     own = ("-e", ".[local]", *editable(SANDBOX, INTERPRETER, GATEWAY, DEVKIT, VERL))
     place = made(session, ENVIRONMENTS / "oldest", TORCH, *own, *oldest, *group("test"))
     # The engine's arithmetic and the parsers need no more of the base dependencies than the other tests do. Three files
-    # need rlfactory-mcp, whose extra is not installed here.
+    # need rlfactory-mcp, whose SDK needs newer releases.
     names = ("engine_*", "chat_p*", "imports", "public_api", "cli_tools")
     left_out = [f"--ignore-glob=*/test_{name}.py" for name in names]
     tests = ("tests/unit", f"{GATEWAY}/tests", f"{DEVKIT}/tests")
@@ -189,15 +189,18 @@ def pythons(session: nox.Session) -> None:
 
 @nox.session
 def mcp(session: nox.Session) -> None:
-    """MCP servers as they are published, and the MCP conformance suite; Qwen-Agent's tools, which need mcp 1."""
+    """MCP servers as they are published, and the MCP conformance suite, with both releases of the mcp SDK."""
     for name, release in PYPI_SERVERS.items():
         made(session, MCP_SERVERS / name, f"mcp-server-{name}=={release}")
     node = from_npm(session, MCP_SERVERS, *NPM_SERVERS)
     places = {"RLFACTORY_MCP_SERVERS": str(MCP_SERVERS), "PATH": f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     chosen = sorted(map(str, Path("tests").glob(MCP_TESTS)))
-    run_tests(session, make_everything(session), *chosen, at_once=4, env=places)
-    qwen = made(session, ENVIRONMENTS / "qwen-agent", *editable(".", f"{MCP}[qwen-agent]", DEVKIT), *group("test"))
-    run_tests(session, qwen, f"{MCP}/tests", at_once=4, env=places)
+    run_tests(session, make_everything(session), *chosen, at_once=4, env=places)  # the newest mcp
+    # Qwen-Agent needs mcp 1, too.
+    chosen.append(f"{MCP}/tests")
+    ours = editable(".", f"{MCP}[qwen-agent]", DEVKIT)
+    old = made(session, ENVIRONMENTS / "mcp-1", *ours, "mcp==1.30.*", *group("test"))
+    run_tests(session, old, *chosen, at_once=4, env=places)
 
 
 def make_agents(session: nox.Session) -> Path:
@@ -303,7 +306,7 @@ def wheels(session: nox.Session) -> None:
         listed = run_in(session, place, "rlfactory", "plugins", "list", silent=True)
         if missing := set(plugins) - set(listed.split()):
             session.error(f"`rlfactory plugins list` does not show {missing}:\n{listed}")
-        own = (f"{core}[local,agents]", *files.values(), "hatchling", "editables", "mcp")  # the last for a template
+        own = (f"{core}[local,agents]", *files.values(), "hatchling", "editables")
         made(session, place, TORCH, *own, *group("test"))
         checks = {}
         for name in plugins:

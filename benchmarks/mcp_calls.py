@@ -1,7 +1,7 @@
 """What a call of an MCP tool costs through our manager, beside the bare client of the MCP SDK.
 
     python benchmarks/mcp_calls.py
-    python benchmarks/mcp_calls.py --pythons .venv-mcp1/bin/python .venv-mcp2/bin/python    # one per release of its SDK
+    python benchmarks/mcp_calls.py --pythons .venv-mcp1/bin/python .venv-mcp2/bin/python    # one for each SDK release
 
 The same stdio server answers at once, one call after the other, so that what is measured is the client. Each way has a
 server process of its own; the ways take turns in short rounds, and the medians over the rounds are compared, as the

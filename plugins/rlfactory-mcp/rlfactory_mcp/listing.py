@@ -10,68 +10,36 @@ import asyncio
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 from rlfactory_core.errors import UsageError
 from rlfactory_core.tools import mended
 from rlfactory_core.utils.display import shortened
-from rlfactory_mcp.rpc import Peer, RpcError
+from rlfactory_mcp.compat import ListedTool, Listing, RpcError, Session
 
-_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")  # of the protocol, with a handshake
 _UNSAID_S = 5.0  # for a server to list tools though it does not say that it has any
 _SCHEMAS = ("inputSchema", "input_schema", "parameters")  # the first is the protocol's
 
 
-@dataclass(frozen=True, slots=True)
-class ListedTool:
-    """One tool as a server describes it."""
-
-    name: str
-    description: str
-    parameters: Mapping[str, Any]  # JSON schema of the arguments object
-    idempotent: bool = False  # the server says that a repeated call does no harm
-
-
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """What a server offers."""
-
-    greeting: Mapping[str, Any]  # its answer to the handshake
-    tools: tuple[ListedTool, ...]
-    problems: tuple[str, ...] = ()  # what was left out or read as something else, for the user
-
-    @property
-    def identity(self) -> str:
-        """The server's own name and version."""
-        info = self.greeting.get("serverInfo")
-        said = info if isinstance(info, Mapping) else {}
-        return " ".join(str(said[key]) for key in ("name", "version") if said.get(key) is not None)
-
-
-async def introduce(peer: Peer) -> Listing:
+async def introduce(session: Session) -> Listing:
     """Do the handshake and read the list of tools."""
-    client = {"name": "rlfactory", "version": version("rlfactory-mcp")}
-    asked = {"protocolVersion": _VERSIONS[-1], "capabilities": {}, "clientInfo": client}
-    answer = await peer.request("initialize", asked)
-    said, problems = answer.get("protocolVersion"), list[str]()
-    peer.version = said if said in _VERSIONS else _VERSIONS[-1]
-    if said != peer.version:
-        problems.append(f"it speaks the protocol's version {said!r}, which is unknown; it is read as {peer.version}")
-    peer.notify("notifications/initialized", {})
+    answer = await session.introduce()
+    info = answer.get("serverInfo")
+    info = info if isinstance(info, Mapping) else {}
+    identity = " ".join(str(info[key]) for key in ("name", "version") if info.get(key) is not None)
+    problems = [session.problem] if session.problem else []
     capabilities = answer.get("capabilities")
     if isinstance(capabilities, Mapping) and capabilities.get("tools") is not None:
-        tools = await list_tools(peer, problems)
+        tools = await list_tools(session, problems)
     else:
         tools = []
         with suppress(TimeoutError, RpcError):
             async with asyncio.timeout(_UNSAID_S):
-                tools = await list_tools(peer, problems)
-    return Listing(answer, tuple(tools), tuple(problems))
+                tools = await list_tools(session, problems)
+    return Listing(identity, tuple(tools), tuple(problems))
 
 
-async def list_tools(peer: Peer, problems: list[str]) -> list[ListedTool]:
+async def list_tools(session: Session, problems: list[str]) -> list[ListedTool]:
     """All pages of the list.
 
     Args:
@@ -80,14 +48,17 @@ async def list_tools(peer: Peer, problems: list[str]) -> list[ListedTool]:
     tools: dict[str, ListedTool] = {}
     cursors: list[Any] = [None]
     while True:
-        page = await peer.request("tools/list", {} if cursors[-1] is None else {"cursor": cursors[-1]})
+        page = await session.request("tools/list", {} if cursors[-1] is None else {"cursor": cursors[-1]})
         read = list(_read_page(page, problems))
-        twice = [tool.name for tool in read if tools.setdefault(tool.name, tool) != tool]
-        problems += [f"a second tool named {name!r} is left out, because a call could mean either" for name in twice]
+        problems += [_twice(tool.name) for tool in read if tools.setdefault(tool.name, tool) != tool]
         cursor = page.get("nextCursor")
         if not cursor or cursor in cursors:
             return list(tools.values())
         cursors.append(cursor)
+
+
+def _twice(name: str) -> str:
+    return f"a second tool named {name!r} is left out, because a call could mean either"
 
 
 def _read_page(page: Mapping[str, Any], problems: list[str]) -> Iterator[ListedTool]:

@@ -33,3 +33,8 @@ class Servers:
 @hookimpl
 def rlfactory_tool_sources(register: Register) -> None:
     register("mcp", Servers())
+
+
+@hookimpl
+def rlfactory_diagnostics(register: Register) -> None:
+    register("mcp", Lazy("rlfactory_mcp.diagnosis:diagnose"))

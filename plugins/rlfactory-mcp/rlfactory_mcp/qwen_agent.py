@@ -36,12 +36,15 @@ def qwen_tools(function_list: Sequence[Any]) -> list[Tool | ToolSource]:
     Raises:
         UsageError, MissingExtraError: as `qwen_tool`.
     """
-    from rlfactory_mcp.source import McpSource
+    found: list[Tool | ToolSource] = []
+    for item in function_list:
+        if isinstance(item, Mapping) and "mcpServers" in item:
+            from rlfactory_mcp.source import McpSource
 
-    def made(item: Any) -> Tool | ToolSource:
-        return McpSource(dict(item)) if isinstance(item, Mapping) and "mcpServers" in item else qwen_tool(item)
-
-    return list(map(made, function_list))
+            found.append(McpSource(dict(item)))
+        else:
+            found.append(qwen_tool(item))
+    return found
 
 
 def qwen_tool(

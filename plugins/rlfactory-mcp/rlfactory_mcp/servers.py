@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+import math
+import uuid
+from collections import deque
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
 from rlfactory_core.errors import BackendError, ToolUnavailableError
 from rlfactory_core.utils.cpu import usable_cores
+from rlfactory_mcp.compat import Listing
 from rlfactory_mcp.config import ServerConfig
-from rlfactory_mcp.connection import TRANSPORTS, Connection, Opener
-from rlfactory_mcp.listing import Listing
+from rlfactory_mcp.connection import Connection
 
 _log = logging.getLogger(__name__)
 
 _RESTART_WAIT_S = 5.0
-_STARTS_PER_CORE = 2  # servers that start at once; more of them only delay each other
 
 
 class Pool:
@@ -28,11 +29,11 @@ class Pool:
     five seconds for a restart, because most restarts take less and a failure would mask the trajectory.
     """
 
-    def __init__(self, server: ServerConfig, openers: Sequence[Opener], replicas: int) -> None:
-        self._name = server.name
-        self._turn = asyncio.Lock()
-        self._changed = asyncio.Event()
-        self._connections = [Connection(server, openers, changed=self._changed.set) for _ in range(replicas)]
+    def __init__(self, server: ServerConfig) -> None:
+        self._server = server
+        self._limit = 1 if server.replicas > 1 else math.inf
+        self._connections = [Connection(server, changed=self._hand_out) for _ in range(server.replicas)]
+        self._waiting: deque[asyncio.Future[Connection]] = deque()
 
     async def open(self, slots: asyncio.Semaphore) -> Listing:
         """Start all replicas; ``slots`` limits how many start at once.
@@ -53,57 +54,74 @@ class Pool:
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
         """Make a call on a free replica; see `Connection.call`."""
-        async with self._taken() as connection:
+        while True:
+            connection = self._take() or await self._wait()
+            if connection.up:
+                break
+            self._give_back(connection)  # it went down after it was handed out
+        try:
             return await connection.call(tool, arguments)
-
-    async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """See `Connection.request`."""
-        async with self._taken() as connection:
-            return await connection.request(method, params)
+        finally:
+            self._give_back(connection)
 
     async def close(self) -> None:
         await asyncio.gather(*(connection.close() for connection in self._connections))
 
-    @asynccontextmanager
-    async def _taken(self) -> AsyncIterator[Connection]:
+    def _take(self) -> Connection | None:
+        limited = self._limit == 1
+        able = [c for c in self._connections if c.up and c.load < self._limit and not (limited and c.suspect)]
+        if not able:
+            return None
+        connection = min(able, key=lambda item: item.load)
+        connection.load += 1
+        return connection
+
+    def _give_back(self, connection: Connection) -> None:
+        connection.load -= 1
+        self._hand_out()
+
+    async def _wait(self) -> Connection:
+        """The next connection that is free; first come, first served."""
+        turn: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
         patience = None if any(connection.up for connection in self._connections) else _RESTART_WAIT_S
         try:
-            async with asyncio.timeout(patience), self._turn:
-                while (connection := self._free()) is None:
-                    self._changed.clear()
-                    await self._changed.wait()
-                connection.load += 1
-        except TimeoutError:
-            raise ToolUnavailableError(f"MCP server {self._name} is down") from None
-        try:
-            yield connection
+            await asyncio.wait((turn,), timeout=patience)
+        except asyncio.CancelledError:
+            if turn.done():
+                self._give_back(turn.result())
+            raise
         finally:
-            connection.load -= 1
-            self._changed.set()
+            turn.cancel()  # does nothing if it is done
+        if turn.cancelled():
+            raise ToolUnavailableError(f"MCP server {self._server.name} is down")
+        return turn.result()
 
-    def _free(self) -> Connection | None:
-        able = [connection for connection in self._connections if connection.up]
-        if len(self._connections) > 1:
-            able = [connection for connection in able if not connection.load and not connection.suspect]
-        return min(able, key=lambda connection: connection.load, default=None)
+    def _hand_out(self) -> None:
+        while self._waiting:
+            if self._waiting[0].done():
+                self._waiting.popleft()
+                continue
+            connection = self._take()
+            if connection is None:
+                return
+            self._waiting.popleft().set_result(connection)
 
 
-class Servers:
-    """Servers in this event loop, named as in the configuration; tools are named as the servers name them.
+_STARTS_PER_CORE = 2  # servers that start at once; more of them only delay each other
+
+
+class LocalServers:
+    """Servers in this process and event loop, named as in the configuration; tools are named as the servers name them.
 
     Args:
         servers: with their variables expanded.
-        shared: opens a connection to a server that a process keeps for its group; None: they run for this process.
     """
 
-    def __init__(self, servers: Sequence[ServerConfig], shared: Opener | None = None) -> None:
+    def __init__(self, servers: Sequence[ServerConfig]) -> None:
         self._configs = {server.name: server for server in servers}
-        self.pools = {
-            server.name: Pool(server, (shared,), 1) if shared else Pool(server, _openers(server), server.replicas)
-            for server in servers
-            if not server.per_trajectory
-        }
-        self._sessions: set[Connection] = set()
+        self._pools = {server.name: Pool(server) for server in servers if not server.per_trajectory}
+        self._sessions: dict[str, Connection] = {}
         self._starting = asyncio.Semaphore(_STARTS_PER_CORE * usable_cores())
 
     async def open(self) -> Mapping[str, Listing]:
@@ -112,68 +130,73 @@ class Servers:
         Raises:
             BackendError: some do not start; the message has the reason of each.
         """
-        starts = [self.start(name) for name in self._configs]
-        outcomes = await asyncio.gather(*starts, return_exceptions=True)
-        listings: dict[str, Listing] = {}
-        failures: list[str] = []
-        for name, outcome in zip(self._configs, outcomes, strict=True):
-            if isinstance(outcome, BackendError):
-                failures.append(f"MCP server {name!r} does not start: {outcome}")
-            elif isinstance(outcome, BaseException):
-                raise outcome
-            else:
-                listings[name] = outcome
+        starts: dict[str, Awaitable[Listing]] = {
+            name: self._pools[name].open(self._starting) if name in self._pools else self._look_at(config)
+            for name, config in self._configs.items()
+        }
+        outcomes = await asyncio.gather(*starts.values(), return_exceptions=True)
+        failures = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, BackendError):
+                raise failure
         if failures:
-            raise BackendError("\n\n".join(failures))
+            raise BackendError("\n\n".join(map(str, failures)))
+        listings = {each: found for each, found in zip(starts, outcomes, strict=True) if isinstance(found, Listing)}
         for name, listing in listings.items():
             for problem in listing.problems:
                 _log.warning("MCP server %s: %s", name, problem)
         return listings
 
-    async def start(self, name: str) -> Listing:
-        """Start a server; one of which each trajectory has its own is ended again, when it is known what it offers."""
-        if name in self.pools:
-            return await self.pools[name].open(self._starting)
-        config = self._configs[name]
-        connection = Connection(config, _openers(config))
+    async def _look_at(self, config: ServerConfig) -> Listing:
+        """Start and end a server once to learn what it offers; each trajectory will start its own."""
+        connection = Connection(config)
         try:
             async with self._starting:
                 return await connection.open()
         finally:
             await connection.close()
 
-    async def call(self, server: str, tool: str, arguments: Mapping[str, Any]) -> str:
-        """The tool's answer as text; see `Connection.call` for what it raises."""
-        return await self.pools[server].call(tool, arguments)
+    async def call(self, server: str, tool: str, arguments: Mapping[str, Any], session: str = "") -> str:
+        """The tool's answer as text; see `Connection.call` for what it raises.
 
-    async def start_session(self, server: str) -> Connection:
-        """Start a server for one trajectory. If it dies, its state is lost, so it stays down.
+        Args:
+            session: from `start_session`, for a server with one session for each trajectory.
+        """
+        if not session:
+            return await self._pools[server].call(tool, arguments)
+        connection = self._sessions.get(session)
+        if connection is None:
+            raise ToolUnavailableError(f"MCP server {server} has lost the trajectory's session")
+        return await connection.call(tool, arguments)
+
+    async def start_session(self, server: str) -> str:
+        """Start a connection for one trajectory; returns its name. If it dies, its state is lost, so it stays down.
 
         Raises:
             ToolUnavailableError: it does not start.
         """
-        config = self._configs[server]
-        connection = Connection(config, _openers(config), restarts=False)
-        self._sessions.add(connection)
+        connection = Connection(self._configs[server], restarts=False)
         try:
             async with self._starting:
                 await connection.open()
-        except BaseException as error:
-            await self.end_session(connection)
-            if isinstance(error, BackendError):
-                raise ToolUnavailableError(f"MCP server {server!r} does not start: {error}") from error
+        except BackendError as error:
+            await connection.close()
+            raise ToolUnavailableError(str(error)) from error
+        except BaseException:
+            await connection.close()
             raise
-        return connection
+        session = uuid.uuid4().hex
+        self._sessions[session] = connection
+        return session
 
-    async def end_session(self, connection: Connection) -> None:
-        self._sessions.discard(connection)
-        await connection.close()
+    async def end_session(self, session: str) -> None:
+        """End a session; unknown names are ignored."""
+        connection = self._sessions.pop(session, None)
+        if connection is not None:
+            await connection.close()
 
     async def close(self) -> None:
         """End all servers, also after a failed `open`; bounded in time."""
-        open_ones: list[Pool | Connection] = [*self.pools.values(), *self._sessions]
+        sessions, self._sessions = self._sessions, {}
+        open_ones: list[Pool | Connection] = [*self._pools.values(), *sessions.values()]
         await asyncio.gather(*(item.close() for item in open_ones))
-
-
-def _openers(server: ServerConfig) -> Sequence[Opener]:
-    return TRANSPORTS[server.kind]

@@ -9,7 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -20,13 +20,13 @@ from rlfactory_core.errors import BackendError, ConfigError, ToolArgumentsError,
 from rlfactory_core.protocols import Tool
 from rlfactory_core.tools import ServerState, ServerTool
 from rlfactory_core.types import ToolSpec
+from rlfactory_mcp.compat import ListedTool, Listing, require_sdk
 from rlfactory_mcp.config import ServerConfig, expand, read_servers
-from rlfactory_mcp.connection import Connection
 from rlfactory_mcp.dialects import entries, in_our_keys, is_disabled
 from rlfactory_mcp.files import parse_json
-from rlfactory_mcp.listing import ListedTool, Listing
-from rlfactory_mcp.servers import Servers
-from rlfactory_mcp.sharing import Sharing, meeting_place
+from rlfactory_mcp.servers import LocalServers
+from rlfactory_mcp.sharing.client import RemoteServers
+from rlfactory_mcp.sharing.rendezvous import meeting_place
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class McpSource:
 
     def __init__(self, config: Path | str | Mapping[str, Any] | Sequence[Any]) -> None:
         self._configs = read_servers(config)
-        self._servers: Servers | None = None
+        self._servers: LocalServers | RemoteServers | None = None
 
     def __repr__(self) -> str:
         return f"McpSource({', '.join(config.name for config in self._configs)})"
@@ -58,12 +58,16 @@ class McpSource:
         Processes of a group share one set of servers, which a daemon owns.
 
         Raises:
+            MissingExtraError: the package mcp is not installed.
             UsageError: an environment variable is not set, a filter matches nothing, a name occurs twice, or there is
                 no tool at all.
             BackendError: servers do not start; the message has the end of their stderr.
         """
+        require_sdk()
         expanded = [expand(config, os.environ) for config in self._configs]
-        self._servers = Servers(expanded, Sharing(meeting_place(group, self._configs), expanded) if group else None)
+        self._servers = (
+            RemoteServers(meeting_place(group, self._configs), expanded) if group else LocalServers(expanded)
+        )
         listings = await self._servers.open()
         # Versions come from the configuration before expansion: without secrets, and the same on every machine.
         chosen = choose_tools(self._configs, listings, taken)
@@ -96,11 +100,12 @@ def pasted_servers(text: str) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(found, Mapping):
         raise ConfigError('The MCP servers: expected JSON with "mcpServers", as other programs have it.')
     listed = list(entries(found, "The text"))
-    return {each.name: {"disabled": True} if is_disabled(each) else in_our_keys(each)[0] for each in listed}
+    return {each.name: {"disabled": True} if is_disabled(each) else in_our_keys(each).data for each in listed}
 
 
 def check_servers(config: Path | str | Mapping[str, Any]) -> None:
     """Check a configuration without starting a server; a `UsageError` for an environment variable that is not set."""
+    require_sdk()
     for server in read_servers(config):
         expand(server, os.environ)
         for hint in server.hints:
@@ -117,21 +122,23 @@ async def try_servers(
 
     Raises:
         ConfigError: the configuration does not fit.
+        MissingExtraError: the package mcp is not installed.
         UsageError: two tools have one name.
     """
+    require_sdk()
     servers = read_servers(config)
     found = await asyncio.gather(*map(_try, servers))
     listings = {server.name: each for server, each in zip(servers, found, strict=True) if isinstance(each, Listing)}
     chosen = choose_tools([server for server in servers if server.name in listings], listings, taken)
     problems = [each if isinstance(each, str) else "" for each in found]
     states = [ServerState(server.name, problem) for server, problem in zip(servers, problems, strict=True)]
-    return [McpTool(tool, Servers(())) for tool in chosen], states
+    return [McpTool(tool, LocalServers(())) for tool in chosen], states
 
 
 async def _try(config: ServerConfig) -> Listing | str:
     """What the server offers, or why not."""
     try:
-        servers = Servers([expand(config, os.environ)])
+        servers = LocalServers([expand(config, os.environ)])
         try:
             listings = await servers.open()
         finally:
@@ -151,15 +158,22 @@ def _no_tools(listings: Mapping[str, Listing]) -> str:
 class McpTool(ServerTool):
     """A tool of an MCP server; the source opens and closes the server."""
 
-    def __init__(self, chosen: ChosenTool, servers: Servers) -> None:
+    def __init__(self, chosen: ChosenTool, servers: LocalServers | RemoteServers) -> None:
         server, listed = chosen.server, chosen.listed
         self.spec = ToolSpec(chosen.name, listed.description, listed.parameters)
         self.idempotent = listed.idempotent if server.idempotent is None else server.idempotent
         self.stateful = server.stateful or server.per_trajectory
         self.deadline_s = server.timeout
-        place = json.dumps([server.env, server.cwd, server.headers], sort_keys=True)  # another database, another user
-        schema = json.dumps(listed.parameters, sort_keys=True)
-        self.version = digest([chosen.identity, listed.name, schema, server.url, server.command, *server.args, place])
+        self.version = digest(
+            [
+                chosen.identity,
+                listed.name,
+                json.dumps(listed.parameters, sort_keys=True),
+                server.url,
+                *(server.command, *server.args),
+                json.dumps([server.env, server.cwd, server.headers], sort_keys=True),  # another database, another user
+            ]
+        )
         self._server = server
         self._name = listed.name
         self._servers = servers
@@ -175,14 +189,13 @@ class McpTool(ServerTool):
     async def call(self, arguments: Mapping[str, Any], context: ToolContext) -> str:
         """Make the call; see `Connection.call` for what it raises."""
         _check_text(arguments)
-        if not self._server.per_trajectory:
-            return await self._servers.call(self._server.name, self._name, arguments)
-        return await (await self._session(context)).call(self._name, arguments)
+        session = await self._session(context) if self._server.per_trajectory else ""
+        return await self._servers.call(self._server.name, self._name, arguments, session)
 
-    async def _session(self, context: ToolContext) -> Connection:
-        """The trajectory's own, made at its first call and shared by all tools of the server."""
+    async def _session(self, context: ToolContext) -> str:
+        """The trajectory's session, started at its first call and shared by all tools of the server."""
 
-        async def start() -> Connection:
+        async def start() -> str:
             session = await self._servers.start_session(self._server.name)
             context.on_end(lambda: self._servers.end_session(session))
             return session
@@ -221,12 +234,14 @@ def choose_tools(
     """
     chosen = [tool for server in servers for tool in _of_server(server, listings[server.name])]
     count = Counter(tool.name for tool in chosen)
-    named: list[ChosenTool] = []
+    named = [
+        ChosenTool(valid_name(f"{tool.server.name}_{tool.name}"), tool.server, tool.identity, tool.listed)
+        if (count[tool.name] > 1 or tool.name in taken) and not tool.server.tool_prefix
+        else tool
+        for tool in chosen
+    ]
     seen: dict[str, str] = dict.fromkeys(taken, "another tool of the task")
-    for each in chosen:
-        clashes = (count[each.name] > 1 or each.name in taken) and not each.server.tool_prefix
-        tool = replace(each, name=valid_name(f"{each.server.name}_{each.name}")) if clashes else each
-        named.append(tool)
+    for tool in named:
         if tool.name in seen:
             raise UsageError(
                 f"The tool {tool.name!r} of MCP server {tool.server.name!r} has the name of {seen[tool.name]}. "

@@ -1,16 +1,17 @@
-"""Requests and answers in JSON-RPC, whatever a server writes."""
+"""Calls over a pipe: which lines answer them, whatever a server writes."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from rlfactory_mcp.rpc import Peer, RpcError, parsed
+from rlfactory_mcp.calls import PipeCalls
+from rlfactory_mcp.compat import RpcError
 
 RESULT = {"content": [{"type": "text", "text": "x"}]}
 JSON = st.recursive(
@@ -19,46 +20,69 @@ JSON = st.recursive(
 )
 
 
-class Line:
-    """A server's end of the connection."""
+class Pipe:
+    """A server's end of the pipe."""
 
     def __init__(self) -> None:
-        self.sent: list[Mapping[str, Any]] = []
-        self.peer = Peer(self.sent.append)
+        self.written: list[dict[str, Any]] = []
+        self.calls = PipeCalls(self._write)
 
-    async def start(self) -> tuple[asyncio.Task[Any], int]:
+    def _write(self, data: bytes) -> None:
+        self.written.extend(map(json.loads, data.splitlines()))
+
+    async def start(self, name: str = "t") -> tuple[asyncio.Task[Any], int]:
         """A call under way, and its number."""
-        task = asyncio.ensure_future(self.peer.request("tools/call", {"name": "t", "arguments": {}}))
+        task = asyncio.ensure_future(self.calls.call_tool(name, {}))
         await asyncio.sleep(0)
-        return task, self.sent[-1]["id"]
+        await asyncio.sleep(0)
+        return task, self.written[-1]["id"]
+
+    def answer(self, **message: Any) -> bool:
+        return self.calls.take(json.dumps({"jsonrpc": "2.0", **message}).encode())
 
 
-def run(work: Callable[[Line], Awaitable[None]]) -> None:
+def run(work: Callable[[Pipe], Awaitable[None]]) -> None:
     async def main() -> None:
-        await work(Line())
+        await work(Pipe())
 
     asyncio.run(main())
 
 
 def test_answers_find_their_calls_in_any_order_also_with_numbers_as_text() -> None:
-    async def work(line: Line) -> None:
-        (first, one), (second, two) = await line.start(), await line.start()
-        line.peer.take({"id": two, "result": {**RESULT, "n": 2}})
-        line.peer.take({"id": str(one), "result": {**RESULT, "n": 1}})
+    async def work(pipe: Pipe) -> None:
+        (first, one), (second, two) = await pipe.start(), await pipe.start()
+        assert pipe.answer(id=two, result={**RESULT, "n": 2})
+        assert pipe.answer(id=str(one), result={**RESULT, "n": 1})
         assert [(await first)["n"], (await second)["n"]] == [1, 2]
 
     run(work)
 
 
+def test_calls_made_at_once_go_out_together() -> None:
+    async def main() -> None:
+        writes: list[bytes] = []
+        calls = PipeCalls(writes.append)
+        tasks = [asyncio.ensure_future(calls.call_tool("t", {"n": n})) for n in range(10)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        calls.lose()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert len(writes) == 1
+        assert [json.loads(line)["params"]["arguments"]["n"] for line in writes[0].splitlines()] == list(range(10))
+
+    asyncio.run(main())
+
+
 def test_a_call_that_is_cancelled_is_taken_back_and_its_late_answer_dropped() -> None:
-    async def work(line: Line) -> None:
-        task, number = await line.start()
+    async def work(pipe: Pipe) -> None:
+        task, number = await pipe.start()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert line.sent[-1]["method"] == "notifications/cancelled"
-        assert line.sent[-1]["params"] == {"requestId": number}
-        line.peer.take({"id": number, "result": RESULT})
+        await asyncio.sleep(0)
+        assert pipe.written[-1]["method"] == "notifications/cancelled"
+        assert pipe.written[-1]["params"] == {"requestId": number}
+        assert pipe.answer(id=number, result=RESULT)
 
     run(work)
 
@@ -70,12 +94,13 @@ def test_a_call_that_is_cancelled_is_taken_back_and_its_late_answer_dropped() ->
         ({"error": {"code": -1}}, RpcError),
         ({"error": "no"}, ValueError),
         ({"result": [1]}, ValueError),
+        ({}, ValueError),
     ],
 )
 def test_an_answer_without_a_result(message: dict[str, Any], error: type[Exception]) -> None:
-    async def work(line: Line) -> None:
-        task, number = await line.start()
-        line.peer.take({"id": number, **message})
+    async def work(pipe: Pipe) -> None:
+        task, number = await pipe.start()
+        assert pipe.answer(id=number, **message)
         with pytest.raises(error):
             await task
 
@@ -83,41 +108,26 @@ def test_an_answer_without_a_result(message: dict[str, Any], error: type[Excepti
 
 
 def test_calls_under_way_and_later_ones_learn_that_the_server_is_gone() -> None:
-    async def work(line: Line) -> None:
-        task, _ = await line.start()
-        line.peer.lose()
-        for call in (task, line.peer.request("tools/call", {})):
+    async def work(pipe: Pipe) -> None:
+        task, _ = await pipe.start()
+        pipe.calls.lose()
+        for call in (task, pipe.calls.call_tool("t", {})):
             with pytest.raises(RpcError) as caught:
                 await call
-            assert caught.value.lost
-        assert len(line.sent) == 1
+            assert caught.value.connection_lost
+        assert len(pipe.written) == 1
 
     run(work)
 
 
-def test_a_server_s_own_requests_are_answered() -> None:
-    async def work(line: Line) -> None:
-        line.peer.take({"id": "s-1", "method": "ping"})
-        line.peer.take({"id": 2, "method": "sampling/createMessage", "params": {}})
-        line.peer.take({"method": "notifications/message", "params": {}})
-        assert [reply["id"] for reply in line.sent] == ["s-1", 2]
-        assert line.sent[0]["result"] == {}
-        assert line.sent[1]["error"]["code"] == -32601
-
-    run(work)
-
-
-@pytest.mark.parametrize("text", [b"not json", b"[]", b"7", b'{"id": 3}', b"[" * 100_000, b"\xff"])
-def test_lines_that_are_no_messages(text: bytes) -> None:
-    assert parsed(text) is None
+def test_what_the_session_asked_or_the_server_says_on_its_own_is_left_to_the_session() -> None:
+    calls = PipeCalls(lambda _: None)
+    for message in ({"id": 3, "result": {}}, {"id": "s-1", "method": "ping"}, {"method": "notifications/message"}, []):
+        assert not calls.take(json.dumps(message).encode())
+    assert not calls.take(b"not json")
 
 
 @pytest.mark.slow
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()))
-def test_no_line_raises(text: bytes) -> None:
-    async def take() -> None:
-        message = parsed(text)
-        if message is not None:
-            Peer(lambda _: None).take(message)
-
-    asyncio.run(take())
+def test_no_line_raises(line: bytes) -> None:
+    assert PipeCalls(lambda _: None).take(line) in (True, False)

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 from mcp_calls import OpenedServers, opened, servers
-from rlfactory_mcp.listing import Listing, introduce
-from rlfactory_mcp.results import render
-from rlfactory_mcp.rpc import Peer, RpcError
+from rlfactory_mcp.calls import render
+from rlfactory_mcp.compat import Listing, RpcError, Session
+from rlfactory_mcp.listing import introduce
 
 from rlfactory_core.errors import BackendError, ToolError, UsageError
 
@@ -22,24 +22,25 @@ GOOD = {"name": "good", "inputSchema": {"type": "object", "properties": {}}}
 INFO = {"capabilities": {"tools": {}}, "serverInfo": {"name": "it", "version": "1"}}
 
 
-class OddPeer:
+class OddSession:
     """Answers the handshake and each page of the list with what it is given."""
 
+    problem = ""
+
     def __init__(self, answer: Mapping[str, Any], *pages: Mapping[str, Any]) -> None:
-        self._answer, self._pages = {"protocolVersion": "2025-06-18", **answer}, list(pages)
+        self._answer, self._pages = answer, list(pages)
+
+    async def introduce(self) -> Mapping[str, Any]:
+        return self._answer
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        if method == "initialize":
-            return self._answer
         if not self._pages:
             raise RpcError(-32601, "no such method")
         return self._pages.pop(0) if len(self._pages) > 1 else self._pages[0]
 
-    def notify(self, method: str, params: Mapping[str, Any]) -> None: ...
-
 
 def listed(*tools: Any, **page: Any) -> Listing:
-    return asyncio.run(introduce(cast(Peer, OddPeer(INFO, {"tools": list(tools), **page}))))
+    return asyncio.run(introduce(cast(Session, OddSession(INFO, {"tools": list(tools), **page}))))
 
 
 @pytest.mark.parametrize(
@@ -91,15 +92,16 @@ def test_a_slip_that_loses_something_is_said() -> None:
 def test_a_list_whose_pages_do_not_end_and_one_that_is_none() -> None:
     assert [tool.name for tool in listed(ECHO, nextCursor=7).tools] == ["echo"]
     for tools in (None, {"echo": ECHO}, "x"):
-        found = asyncio.run(introduce(cast(Peer, OddPeer(INFO, {"tools": tools}))))
+        found = asyncio.run(introduce(cast(Session, OddSession(INFO, {"tools": tools}))))
         assert (found.tools, "has no list of tools" in found.problems[0]) == ((), True)
 
 
 @pytest.mark.parametrize("answer", [{}, {"capabilities": None, "serverInfo": "x"}, {"capabilities": {"tools": None}}])
 def test_a_server_that_says_little_of_itself(answer: dict[str, Any]) -> None:
-    assert [t.name for t in asyncio.run(introduce(cast(Peer, OddPeer(answer, {"tools": [ECHO]})))).tools] == ["echo"]
-    silent = asyncio.run(introduce(cast(Peer, OddPeer(answer))))
-    assert (silent.identity, silent.tools, silent.problems) == ("", (), ())
+    assert [t.name for t in asyncio.run(introduce(cast(Session, OddSession(answer, {"tools": [ECHO]})))).tools] == [
+        "echo"
+    ]
+    assert asyncio.run(introduce(cast(Session, OddSession(answer)))) == Listing("", ())
 
 
 _SERVER = """
@@ -113,7 +115,7 @@ for line in sys.stdin:
 
 
 def odd(tools: Any, version: Any = "1.0") -> dict[str, Any]:
-    """A real server whose answers the protocol does not allow."""
+    """A real server whose answers no release of the SDK takes."""
     answers = {
         "initialize": {"protocolVersion": version, "capabilities": [], "serverInfo": None, "instructions": 5},
         "tools/list": {"tools": tools, "_meta": []},
@@ -122,12 +124,12 @@ def odd(tools: Any, version: Any = "1.0") -> dict[str, Any]:
     return {"command": sys.executable, "args": ["-c", _SERVER, json.dumps(answers)]}
 
 
-def test_a_server_that_a_strict_client_refuses(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_server_that_the_sdk_refuses(caplog: pytest.LogCaptureFixture) -> None:
     async def work(it: OpenedServers) -> str:
         return await it.call("echo", text="x")
 
     deep: dict[str, Any] = {}
-    for _ in range(300):  # too deep for many a parser
+    for _ in range(300):  # too deep for the SDK's parser
         deep = {"items": deep}
     assert opened(servers(it=odd([None, ECHO, {**GOOD, "inputSchema": deep}])), work) == "plain"
     assert "MCP server it: it speaks the protocol's version '1.0'" in caplog.text

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rlfactory_mcp.compat import ListedTool, Listing
 from rlfactory_mcp.config import read_servers
-from rlfactory_mcp.listing import ListedTool, Listing
 from rlfactory_mcp.source import choose_tools, valid_name
 
 from rlfactory_core.errors import UsageError
@@ -21,10 +21,7 @@ def choose(
     """``(name for the model, server, name for the server)`` of each tool."""
     entries = {name: {"command": "x", **keys.get(name, {})} for name in tools}
     listings = {
-        name: Listing(
-            {"serverInfo": {"name": name, "version": "1"}},
-            tuple(ListedTool(tool, "", {"type": "object"}) for tool in listed),
-        )
+        name: Listing(f"{name} 1", tuple(ListedTool(tool, "", {"type": "object"}) for tool in listed))
         for name, listed in tools.items()
     }
     chosen = choose_tools(read_servers({"mcpServers": entries}), listings, taken)

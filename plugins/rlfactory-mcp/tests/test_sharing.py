@@ -16,8 +16,8 @@ import pytest
 from documents import ROOT
 from mcp_calls import OpenedServers, context, fake, opened, servers
 from process_tree import is_running, parent
-from rlfactory_mcp import sharing
-from rlfactory_mcp.sharing import Sharing
+from rlfactory_mcp.sharing import client
+from rlfactory_mcp.sharing.rendezvous import Rendezvous
 from rlfactory_mcp.source import McpSource
 from waiting import until
 
@@ -46,12 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
     yield folder
-    until(lambda: not meetings(folder), "the files to go")
-
-
-def meetings(folder: Path) -> list[Path]:
-    """The folders of groups."""
-    return [*folder.glob("rlfactory-*/*/")]
+    until(lambda: not any(folder.iterdir()), "the files to go")
 
 
 @pytest.fixture
@@ -153,26 +148,24 @@ def test_a_host_that_is_killed_gives_infra_faults_and_the_next_call_starts_anoth
 def test_a_host_that_stops_is_killed_and_another_is_started(
     group: str, at_open: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = servers(it=fake(ping_timeout=0.5))
-
     async def work(it: OpenedServers) -> None:
         pid = int(await it.call("pid"))
         host = parent(pid)
         os.kill(host, signal.SIGSTOP)
         if at_open:
-            other = McpSource(config)
+            other = McpSource(servers(it=fake()))
             tools = {tool.spec.name: tool for tool in await other.open((), group)}
             fresh = int(await tools["pid"].call({}, context("b")))
             await other.close()
         else:
-            await it.cut("sleep", seconds=60)  # as at its deadline
-            await it.until(it.is_back)
+            with pytest.raises(ToolUnavailableError):
+                await it.call("sleep", seconds=60)
             fresh = int(await it.call("pid"))
         assert fresh != pid
         until(lambda: not is_running(host) and not is_running(pid), "the servers to end")
 
-    monkeypatch.setattr(sharing, "_SILENT_S", 1.0)
-    opened(config, work, group=group)
+    monkeypatch.setattr(client, "_SILENT_S", 3.0)
+    opened(servers(it=fake()), work, group=group)
 
 
 def test_a_host_that_is_killed_at_the_end_leaves_no_folder(folder: Path, group: str) -> None:
@@ -182,7 +175,7 @@ def test_a_host_that_is_killed_at_the_end_leaves_no_folder(folder: Path, group: 
         until(lambda: not is_running(pid), "the server to end")
 
     opened(servers(it=fake()), work, group=group)
-    assert not meetings(folder)
+    assert not list(folder.iterdir())
 
 
 @pytest.mark.usefixtures("folder")
@@ -242,10 +235,12 @@ def test_other_groups_and_other_servers_are_not_shared(worker: Start) -> None:
 
 
 def test_a_folder_that_others_may_enter_is_not_used(folder: Path) -> None:
-    (folder / "open").mkdir()
-    (folder / "open").chmod(0o777)
-    with pytest.raises(BackendError, match="open to other users"):
-        Sharing(folder / "open" / "group").claim()
+    place = Rendezvous(folder / "open")
+    place.folder.mkdir(mode=0o777)
+    place.folder.chmod(0o777)
+    with pytest.raises(BackendError, match="open to other users"), place.try_lock():
+        pass
+    place.folder.rmdir()
 
 
 @pytest.mark.usefixtures("folder")
@@ -282,3 +277,6 @@ def test_a_broken_host_is_an_error_and_not_a_hang(folder: Path, group: str, monk
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(BackendError, match="does not start"):
         opened(servers(it=fake()), None, group=group)  # type: ignore[arg-type]
+    for place in folder.iterdir():
+        (place / "lock").unlink()
+        place.rmdir()

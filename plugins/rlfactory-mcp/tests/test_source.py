@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from mcp_calls import OpenedServers, answer, fake, opened, servers
 from rlfactory_mcp.source import McpSource
 
 from rlfactory_core.errors import (
+    MissingExtraError,
     ToolArgumentsError,
     ToolError,
     ToolFailedError,
@@ -194,6 +196,12 @@ def test_a_file_is_read_as_the_mapping_is(tmp_path: Path) -> None:
     path = tmp_path / "mcp.json"
     path.write_text(json.dumps(servers(it=fake())))
     assert answer(path, "echo", text="x") == "x"
+
+
+def test_without_the_package_the_command_to_install_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'rlfactory-core\[mcp\]'"):
+        opened(servers(it=fake()), None)  # type: ignore[arg-type]
 
 
 def test_a_source_that_was_not_opened_closes() -> None:

@@ -184,7 +184,7 @@ def test_results_with_images_are_not_kept_on_disk(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "client", ["rlfactory_mcp.results:render", "rlfactory_environments.openenv.results:read_mcp_result"]
+    "client", ["rlfactory_mcp.calls:render", "rlfactory_environments.openenv.results:read_mcp_result"]
 )
 def test_an_image_of_an_mcp_server_is_named_and_a_damaged_one_is_a_note(client: str) -> None:
     module, _, name = client.partition(":")

@@ -1,17 +1,26 @@
-"""Why a connection to a server could not be made or was lost."""
+"""What a transport gives a connection, and why a connection could not be made or was lost."""
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
 from urllib.parse import urlsplit
 
-from rlfactory_core.errors import BackendError
+import anyio
+
+from rlfactory_mcp import compat
+from rlfactory_mcp.calls import PipeCalls
 from rlfactory_mcp.config import ServerConfig
-from rlfactory_mcp.rpc import RELAYED, RpcError
 
 _LINES = 40
 _PRINTED = 10
 _LINE_CHARS = 400
+
+
+_CLOSED = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndOfStream)
 
 
 class RefusedError(ConnectionError):
@@ -39,13 +48,30 @@ class LastWords:
         return "\n".join(line for line in (*self._lines, self._open) if line)
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """An open transport; the streams are for the SDK's session."""
+
+    read: Any
+    write: Any
+    kill: Callable[[], None] = lambda: None  # ends the server at once, whatever state it is in
+    calls: PipeCalls | None = None  # None: calls go through the session
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRequest:
+    """What a transport needs to open a link."""
+
+    server: ServerConfig  # with its variables expanded
+    over: asyncio.Event  # set by the transport when the server is gone
+    last_words: LastWords = field(default_factory=LastWords)
+
+
 def explain(server: ServerConfig, error: Exception | None, last_words: LastWords) -> str:
     """Why a server did not start or went down: the reason, what was started, and the end of its stderr.
 
     Arguments and queries are left out, because they may hold secrets.
     """
-    if isinstance(error, BackendError) or (isinstance(error, RpcError) and error.code == RELAYED):
-        return str(error)
     lines = [f"{_reason(server, error, last_words)}."]
     if server.command:
         lines.append(f"Command: {server.command} with {len(server.args)} arguments")
@@ -61,20 +87,36 @@ def explain(server: ServerConfig, error: Exception | None, last_words: LastWords
     return server.redact("\n".join(lines))
 
 
-def in_words(error: Exception) -> str:
-    """The name of the error's class is left out if the message is enough."""
-    if isinstance(error, (TimeoutError, RefusedError, RpcError)):
-        return str(error)
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+def leaves(error: BaseException) -> Iterator[BaseException]:
+    """The errors in a group of groups (the SDK's task groups make them), or the one error itself."""
+    inner = getattr(error, "exceptions", None)
+    if inner is None:
+        yield error
+    else:
+        for part in inner:
+            yield from leaves(part)
+
+
+def in_words(error: BaseException) -> str:
+    """The first error of a group; the name of its class is left out if the message is enough."""
+    leaf = next(leaves(error))
+    answer = compat.rpc_error(leaf)
+    if answer is not None:
+        return answer.message
+    if isinstance(leaf, (TimeoutError, RefusedError)):
+        return str(leaf)
+    return f"{type(leaf).__name__}: {leaf}".splitlines()[0]
 
 
 def _reason(server: ServerConfig, error: Exception | None, last_words: LastWords) -> str:
-    if isinstance(error, FileNotFoundError) and server.command:
-        missing = "folder" if error.filename == server.cwd else "program"
+    leaf = None if error is None else next(leaves(error))
+    if isinstance(leaf, FileNotFoundError) and server.command:
+        missing = "folder" if leaf.filename == server.cwd else "program"
         spaced = missing == "program" and " " in server.command
         hint = " ('args' holds the arguments, and not 'command')" if spaced else ""
-        return f"there is no {missing} {error.filename!r}{hint}"
-    lost = error is None or (isinstance(error, RpcError) and error.lost)
-    if last_words.ending and lost:
+        return f"there is no {missing} {leaf.filename!r}{hint}"
+    answer = None if leaf is None else compat.rpc_error(leaf)
+    lost = leaf is None or isinstance(leaf, (OSError, *_CLOSED)) or (answer is not None and answer.connection_lost)
+    if last_words.ending and lost and not isinstance(leaf, TimeoutError):
         return last_words.ending
-    return "the connection was closed" if error is None else in_words(error)
+    return "the connection was closed" if leaf is None else in_words(leaf)
