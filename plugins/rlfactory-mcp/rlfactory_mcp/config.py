@@ -23,10 +23,7 @@ from rlfactory_mcp.placeholders import Filler
 
 Transport = Literal["stdio", "http", "sse", "auto"]
 
-_MAX_TIMEOUT_S = 24 * 3600.0
-
-
-Seconds = Annotated[float, Field(gt=0.0, le=_MAX_TIMEOUT_S)]
+Seconds = Annotated[float, Field(gt=0.0, le=24 * 3600.0)]
 
 
 class ServerSection(Section):
@@ -136,22 +133,23 @@ def _parts(config: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
 
 def _server(entry: Entry) -> ServerConfig:
     at = entry.at
-    translated = in_our_keys(entry)
-    section = validate_section(ServerSection, translated.data, prefix=at)
-    if section.session == "trajectory" and section.replicas > 1:
-        raise ConfigError(f"{at}: 'replicas' is for session: shared; each trajectory has its own server.")
-    if bool(section.command) == bool(section.url):
-        got = "both" if section.command else "neither"
-        raise ConfigError(f"{at}: got {got} of 'command' and 'url'; expected one of them.")
-    if section.command and section.type not in (None, "stdio"):
-        raise ConfigError(f"{at}: a server with a 'command' has the type stdio; got {section.type!r}.")
-    if section.url and section.type == "stdio":
-        raise ConfigError(f"{at}: the type stdio needs a 'command'; got a 'url'.")
+    data, hints = in_our_keys(entry)
+    section = validate_section(ServerSection, data, prefix=at)
     other, only = ("url", ("headers",)) if section.command else ("command", ("args", "env", "cwd"))
-    for key in only:
-        if getattr(section, key):
-            raise ConfigError(f"{at}: {key!r} is for a server with a {other!r}.")
-    return ServerConfig(name=entry.name, hints=translated.hints, **dict(section))
+    misplaced = next((key for key in only if getattr(section, key)), None)
+    if section.session == "trajectory" and section.replicas > 1:
+        problem = "'replicas' is for session: shared; each trajectory has its own server."
+    elif bool(section.command) == bool(section.url):
+        problem = f"got {'both' if section.command else 'neither'} of 'command' and 'url'; expected one of them."
+    elif section.command and section.type not in (None, "stdio"):
+        problem = f"a server with a 'command' has the type stdio; got {section.type!r}."
+    elif section.url and section.type == "stdio":
+        problem = "the type stdio needs a 'command'; got a 'url'."
+    elif misplaced:
+        problem = f"{misplaced!r} is for a server with a {other!r}."
+    else:
+        return ServerConfig(name=entry.name, hints=tuple(hints), **dict(section))
+    raise ConfigError(f"{at}: {problem}")
 
 
 _SHORTEST_SECRET = 8  # characters; shorter values are settings, and hiding them would make messages unreadable

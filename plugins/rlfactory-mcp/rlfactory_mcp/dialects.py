@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +30,7 @@ _SAME = {
     "cmd": "command", "http_headers": "headers", "transport": "type", "transportType": "type",
     "tool_timeout_sec": "timeout", "startup_timeout_sec": "start_timeout",
 }  # fmt: skip
-_OPPOSITE = {"enabled", "isActive", "active"}  # of `disabled`
+_OPPOSITE = ("enabled", "isActive", "active")  # of `disabled`
 _MILLISECONDS = {"initTimeout": "start_timeout", "connectionTimeout": "start_timeout"}
 _WITHOUT_EFFECT = {
     "$schema", "chatMenu", "description", "dev", "displayName", "extensionName", "faviconUrl", "gallery", "icon",
@@ -59,6 +59,7 @@ _REFUSED = {
     **dict.fromkeys(("tcp", "ws_url"), "a server has a 'command', or a 'url' over HTTP"),
     "settings": "settings of an extension are not read; write 'args' or 'env'",
 }  # fmt: skip
+_BOOL: TypeAdapter[bool] = TypeAdapter(bool)  # also of "true", "yes", 1
 _OFF: tuple[Any, ...] = (False, "", [], {})
 _TYPES = {"stdio": "stdio", "local": "stdio", "http": "http", "streamablehttp": "http", "sse": "sse", "remote": None}
 _PLACES = {"command", "url", *(key for key, ours in _SAME.items() if ours in ("command", "url"))}
@@ -75,14 +76,6 @@ class Entry:
     name: str
     at: str  # where it is in the file, for messages
     data: Mapping[str, Any]  # in the file's own keys
-
-
-@dataclass(frozen=True, slots=True)
-class Translated:
-    """A server in our keys."""
-
-    data: Mapping[str, Any]
-    hints: tuple[str, ...]  # what the file says that has no effect here, and may have been meant to
 
 
 def entries(part: Mapping[str, Any], place: str) -> Iterator[Entry]:
@@ -112,15 +105,20 @@ def entries(part: Mapping[str, Any], place: str) -> Iterator[Entry]:
 
 def is_disabled(entry: Entry) -> bool:
     """Whether the server is left out; its other keys may then be anything."""
-    said = {key: _truth(entry, key) for key in ("disabled", *_OPPOSITE) if entry.data.get(key) is not None}
-    meant = {key: value is (key == "disabled") for key, value in said.items()}
+    meant: dict[str, bool] = {}
+    for key in ("disabled", *_OPPOSITE):
+        if (said := entry.data.get(key)) is not None:
+            try:
+                meant[key] = _BOOL.validate_python(said) is (key == "disabled")
+            except ValidationError:
+                raise ConfigError(f"{entry.at}.{key}: got {said!r:.80}, expected true or false.") from None
     if len(set(meant.values())) > 1:
-        raise ConfigError(f"{entry.at}: {' and '.join(map(repr, said))} contradict each other; leave one out.")
+        raise ConfigError(f"{entry.at}: {' and '.join(map(repr, meant))} contradict each other; leave one out.")
     return any(meant.values())
 
 
-def in_our_keys(entry: Entry) -> Translated:
-    """The server's keys as `config.ServerSection` has them; unknown ones stay.
+def in_our_keys(entry: Entry) -> tuple[Mapping[str, Any], Sequence[str]]:
+    """The server's keys as `config.ServerSection` has them; unknown ones stay. And what has no effect here, in words.
 
     Raises:
         ConfigError: a key that cannot be followed here, or two that differ and mean the same.
@@ -148,7 +146,7 @@ def in_our_keys(entry: Entry) -> Translated:
         names[ours] = theirs
     if "httpUrl" in entry.data:
         data.setdefault("type", "http")
-    return Translated(data, tuple(hints))
+    return data, hints
 
 
 def _held(part: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -198,16 +196,6 @@ def _refuse_lists(part: Mapping[str, Any], place: str, servers: Mapping[str, Any
             off = [name for name in servers if (name in value) is not (key == "allowed")]
             if off:
                 raise ConfigError(f'{place}: {key!r} is not read; write "disabled": true in {", ".join(off)}.')
-
-
-def _truth(entry: Entry, key: str) -> bool:
-    try:
-        return _BOOL.validate_python(entry.data[key])
-    except ValidationError:
-        raise ConfigError(f"{entry.at}.{key}: got {entry.data[key]!r:.80}, expected true or false.") from None
-
-
-_BOOL: TypeAdapter[bool] = TypeAdapter(bool)  # also of "true", "yes", 1
 
 
 def _flat(entry: Entry) -> Iterator[tuple[str, Any]]:

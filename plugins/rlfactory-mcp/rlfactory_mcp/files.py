@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +26,11 @@ def load(path: Path) -> Any:
         text = raw.decode(json.detect_encoding(raw))  # Windows writes a BOM, or UTF-16
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"Cannot read the MCP configuration {path}: {error}.") from error
-    kind, parse = _FORMS.get(path.suffix, ("JSON", parse_json))
+    kind = {".pydata": "a Python literal", ".toml": "TOML"}.get(path.suffix, "JSON")
     try:
-        return parse(text)
+        if path.suffix == ".pydata":
+            return ast.literal_eval(text.strip())
+        return tomllib.loads(text) if path.suffix == ".toml" else parse_json(text)
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise ConfigError(f"{path} is not {kind}: {error}.") from error
 
@@ -54,9 +56,3 @@ def _once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key {key!r} is given twice")
         found[key] = value
     return found
-
-
-_FORMS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
-    ".pydata": ("a Python literal", lambda text: ast.literal_eval(text.strip())),
-    ".toml": ("TOML", tomllib.loads),
-}

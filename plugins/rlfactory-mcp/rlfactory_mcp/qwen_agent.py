@@ -36,15 +36,12 @@ def qwen_tools(function_list: Sequence[Any]) -> list[Tool | ToolSource]:
     Raises:
         UsageError, MissingExtraError: as `qwen_tool`.
     """
-    found: list[Tool | ToolSource] = []
-    for item in function_list:
-        if isinstance(item, Mapping) and "mcpServers" in item:
-            from rlfactory_mcp.source import McpSource
+    from rlfactory_mcp.source import McpSource
 
-            found.append(McpSource(dict(item)))
-        else:
-            found.append(qwen_tool(item))
-    return found
+    def made(item: Any) -> Tool | ToolSource:
+        return McpSource(dict(item)) if isinstance(item, Mapping) and "mcpServers" in item else qwen_tool(item)
+
+    return list(map(made, function_list))
 
 
 def qwen_tool(

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import uuid
-from collections import deque
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
 
@@ -30,10 +28,10 @@ class Pool:
     """
 
     def __init__(self, server: ServerConfig) -> None:
-        self._server = server
-        self._limit = 1 if server.replicas > 1 else math.inf
-        self._connections = [Connection(server, changed=self._hand_out) for _ in range(server.replicas)]
-        self._waiting: deque[asyncio.Future[Connection]] = deque()
+        self._name = server.name
+        self._turn = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._connections = [Connection(server, changed=self._changed.set) for _ in range(server.replicas)]
 
     async def open(self, slots: asyncio.Semaphore) -> Listing:
         """Start all replicas; ``slots`` limits how many start at once.
@@ -54,58 +52,33 @@ class Pool:
 
     async def call(self, tool: str, arguments: Mapping[str, Any]) -> str:
         """Make a call on a free replica; see `Connection.call`."""
-        while True:
-            connection = self._take() or await self._wait()
-            if connection.up:
-                break
-            self._give_back(connection)  # it went down after it was handed out
+        connection = await self._take()
         try:
             return await connection.call(tool, arguments)
         finally:
-            self._give_back(connection)
+            connection.load -= 1
+            self._changed.set()
 
     async def close(self) -> None:
         await asyncio.gather(*(connection.close() for connection in self._connections))
 
-    def _take(self) -> Connection | None:
-        limited = self._limit == 1
-        able = [c for c in self._connections if c.up and c.load < self._limit and not (limited and c.suspect)]
-        if not able:
-            return None
-        connection = min(able, key=lambda item: item.load)
-        connection.load += 1
-        return connection
-
-    def _give_back(self, connection: Connection) -> None:
-        connection.load -= 1
-        self._hand_out()
-
-    async def _wait(self) -> Connection:
-        """The next connection that is free; first come, first served."""
-        turn: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
+    async def _take(self) -> Connection:
         patience = None if any(connection.up for connection in self._connections) else _RESTART_WAIT_S
         try:
-            await asyncio.wait((turn,), timeout=patience)
-        except asyncio.CancelledError:
-            if turn.done():
-                self._give_back(turn.result())
-            raise
-        finally:
-            turn.cancel()  # does nothing if it is done
-        if turn.cancelled():
-            raise ToolUnavailableError(f"MCP server {self._server.name} is down")
-        return turn.result()
+            async with asyncio.timeout(patience), self._turn:
+                while (connection := self._free()) is None:
+                    self._changed.clear()
+                    await self._changed.wait()
+                connection.load += 1
+                return connection
+        except TimeoutError:
+            raise ToolUnavailableError(f"MCP server {self._name} is down") from None
 
-    def _hand_out(self) -> None:
-        while self._waiting:
-            if self._waiting[0].done():
-                self._waiting.popleft()
-                continue
-            connection = self._take()
-            if connection is None:
-                return
-            self._waiting.popleft().set_result(connection)
+    def _free(self) -> Connection | None:
+        able = [connection for connection in self._connections if connection.up]
+        if len(self._connections) > 1:
+            able = [connection for connection in able if not connection.load and not connection.suspect]
+        return min(able, key=lambda connection: connection.load, default=None)
 
 
 _STARTS_PER_CORE = 2  # servers that start at once; more of them only delay each other

@@ -9,7 +9,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,7 @@ def pasted_servers(text: str) -> Mapping[str, Mapping[str, Any]]:
     if not isinstance(found, Mapping):
         raise ConfigError('The MCP servers: expected JSON with "mcpServers", as other programs have it.')
     listed = list(entries(found, "The text"))
-    return {each.name: {"disabled": True} if is_disabled(each) else in_our_keys(each).data for each in listed}
+    return {each.name: {"disabled": True} if is_disabled(each) else in_our_keys(each)[0] for each in listed}
 
 
 def check_servers(config: Path | str | Mapping[str, Any]) -> None:
@@ -164,16 +164,9 @@ class McpTool(ServerTool):
         self.idempotent = listed.idempotent if server.idempotent is None else server.idempotent
         self.stateful = server.stateful or server.per_trajectory
         self.deadline_s = server.timeout
-        self.version = digest(
-            [
-                chosen.identity,
-                listed.name,
-                json.dumps(listed.parameters, sort_keys=True),
-                server.url,
-                *(server.command, *server.args),
-                json.dumps([server.env, server.cwd, server.headers], sort_keys=True),  # another database, another user
-            ]
-        )
+        place = json.dumps([server.env, server.cwd, server.headers], sort_keys=True)  # another database, another user
+        schema = json.dumps(listed.parameters, sort_keys=True)
+        self.version = digest([chosen.identity, listed.name, schema, server.url, server.command, *server.args, place])
         self._server = server
         self._name = listed.name
         self._servers = servers
@@ -234,14 +227,12 @@ def choose_tools(
     """
     chosen = [tool for server in servers for tool in _of_server(server, listings[server.name])]
     count = Counter(tool.name for tool in chosen)
-    named = [
-        ChosenTool(valid_name(f"{tool.server.name}_{tool.name}"), tool.server, tool.identity, tool.listed)
-        if (count[tool.name] > 1 or tool.name in taken) and not tool.server.tool_prefix
-        else tool
-        for tool in chosen
-    ]
+    named: list[ChosenTool] = []
     seen: dict[str, str] = dict.fromkeys(taken, "another tool of the task")
-    for tool in named:
+    for each in chosen:
+        clashes = (count[each.name] > 1 or each.name in taken) and not each.server.tool_prefix
+        tool = replace(each, name=valid_name(f"{each.server.name}_{each.name}")) if clashes else each
+        named.append(tool)
         if tool.name in seen:
             raise UsageError(
                 f"The tool {tool.name!r} of MCP server {tool.server.name!r} has the name of {seen[tool.name]}. "
