@@ -18,7 +18,8 @@ from typing import Any
 from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.engines.model_config import NEW, with_older_keys
 
-ADAPTER, PREFIX = "adapter", "base_model.model."  # the folder of LoRA adapters, as PEFT names their weights
+ADAPTER = "adapter"  # the folder of LoRA adapters
+PREFIX = "base_model.model."  # of the names of their weights, as PEFT writes them
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".npz", ".pkl", ".zip")
 _OF_A_RUN = ("adapter_config.json", "trainer_state.json", "rlfactory_state.json")
