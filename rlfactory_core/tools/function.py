@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -91,7 +92,11 @@ class FunctionTool(Generic[P, R]):
         if self._is_async:
             try:
                 return await self._in_text(await fn(**values))
-            except SystemExit as error:  # it would end the event loop and not only the call
+            except (Exception, asyncio.CancelledError, KeyboardInterrupt):
+                raise
+            except BaseException as error:  # SystemExit and others would end the event loop and not only the call
+                if isinstance(error, GeneratorExit) and not _is_in_task():  # a call that was left behind is dropped
+                    raise
                 raise RuntimeError(f"the function raised {error!r}") from error
         value = await self._pool.run(functools.partial(fn, **values))
         return await self._in_text(await value if inspect.isawaitable(value) else value)
@@ -104,6 +109,13 @@ class FunctionTool(Generic[P, R]):
     async def close(self) -> None:
         """End the idle threads. A later call starts new ones."""
         self._pool.close()
+
+
+def _is_in_task() -> bool:
+    try:
+        return asyncio.current_task() is not None
+    except RuntimeError:
+        return False
 
 
 def _text(value: object) -> str:

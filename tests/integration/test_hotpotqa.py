@@ -176,15 +176,16 @@ def play_all(hotpot: Hotpot, *, control: str = "") -> list[Group]:
     from transformers import AutoTokenizer
 
     from rlfactory_core.runner import prepare
+    from rlfactory_core.runner.making import make_chat
     from rlfactory_core.tasks.opening import open_tasks
 
     async def play() -> list[Group]:
         given = {"plugin": "search", "model": str(hotpot.model), "data": {"train": hotpot.everything}}
         prepared = prepare(None, [{**given, "task": {"corpus": hotpot.corpus, "top_k": 5}}])
         samples = prepared.tasks.samples("train")
-        make_chat = prepared.make_chat
+        make_format = make_chat(prepared.config.chat, prepared.registry)
         async with open_tasks(prepared.tasks) as opened:
-            opened.use_chat(make_chat(AutoTokenizer.from_pretrained(hotpot.model)))
+            opened.use_chat(make_format(AutoTokenizer.from_pretrained(hotpot.model)))
             runtime = opened.only
             oracle = ReadingOracle(samples, runtime.chat)
             manager = runtime.control_manager(control) if control else None
