@@ -21,10 +21,13 @@ from rlfactory_judge.scoring.judge import OutcomeJudge
 from rlfactory_judge.service.service import JudgeService
 
 from rlfactory_core.context import ToolContext
-from rlfactory_core.rewards.layer import RewardLayer
+from rlfactory_core.protocols import Model
+from rlfactory_core.rewards.layer import GroupScoring, RewardLayer
+from rlfactory_core.rollout import Episode
+from rlfactory_core.tasks.runtime import TaskRuntime
 from rlfactory_core.training.loop import Loop
 from rlfactory_core.training.run import OpenRun
-from rlfactory_core.types import Group, Sample, Trajectory
+from rlfactory_core.types import Group, Trajectory
 
 BAR_HIDDEN = 0.90
 TOOL_S, TOOL_MOST_S = sized((0.2, 5.0), (0.01, 0.1))  # the median of the heavy-tailed time of a call, and its most
@@ -100,21 +103,15 @@ async def score_behind(groups: Sequence[Group], options: dict[str, Any]) -> floa
 class Rollouts:
     """Notes when trajectories end: that is when their scoring begins."""
 
-    def __init__(self, layer: RewardLayer) -> None:
-        self._scoring = layer.scoring
+    def __init__(self, runtime: TaskRuntime) -> None:
+        self._rollout = runtime.rollout
         self.ended: dict[tuple[str, int], float] = {}
-        layer.scoring = self.scoring  # type: ignore[method-assign]
+        runtime.rollout = self.rollout  # type: ignore[method-assign]
 
-    def scoring(self, sample: Sample, attempts: int) -> Any:
-        inner = self._scoring(sample, attempts)
-        score = inner.score
-
-        async def noted(index: int, trajectory: Trajectory) -> Trajectory:
-            self.ended[sample.id, index] = time.perf_counter()
-            return await score(index, trajectory)
-
-        inner.score = noted  # type: ignore[method-assign]
-        return inner
+    async def rollout(self, episode: Episode, model: Model, scoring: GroupScoring | None = None) -> Trajectory:
+        trajectory = await self._rollout(episode, model)
+        self.ended[episode.sample.id, episode.attempt] = time.perf_counter()
+        return trajectory if scoring is None else await scoring.score(episode.attempt, trajectory)
 
 
 async def overlap(judge: Judge, local: str, model: Path, scratch: Path) -> list[Batch]:
@@ -130,7 +127,7 @@ async def overlap(judge: Judge, local: str, model: Path, scratch: Path) -> list[
         ) as judged,
     ):
         bare, ours = await warmed_up(plain, slow), await warmed_up(judged, slow_too)
-        rollouts = Rollouts(judged.tasks.only.rewards)
+        rollouts = Rollouts(judged.tasks.only)
         for step in range(1, judge.batches + 1):
             without = 0.0 if step % 2 else (await play_batch(bare, step))[1]
             rollouts.ended.clear()
