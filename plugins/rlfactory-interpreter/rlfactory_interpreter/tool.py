@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -92,6 +92,18 @@ def _describe(missing: Mapping[str, str]) -> str:
     return ", ".join(f"{guard} ({reason})" for guard, reason in sorted(missing.items()))
 
 
+def _check_names(given: Iterable[str], known: Collection[str]) -> None:
+    for item in given:
+        if item not in known:
+            raise UsageError(f"code_interpreter: there is no limit or guard {item!r}. {nearest(item, known)}")
+
+
+def _check_installed(what: str, modules: Sequence[str]) -> None:
+    for module in modules:
+        if find_spec(module.partition(".")[0]) is None:
+            raise UsageError(f"code_interpreter: {what} names {module!r}, which is not installed.")
+
+
 def code_interpreter(
     name: str = "code_interpreter",
     *,
@@ -140,14 +152,10 @@ def code_interpreter(
     Raises:
         UsageError: an unknown limit, guard or module, an invalid value, or a required guard that this platform lacks.
     """
-    for given, names in ((limits, InterpreterLimits.__dataclass_fields__), (require, GUARDS)):
-        for item in given:
-            if item not in names:
-                raise UsageError(f"code_interpreter: there is no limit or guard {item!r}. {nearest(item, names)}")
-    for what, modules in (("preload", preload), ("packages", packages)):
-        for module in modules:
-            if find_spec(module.partition(".")[0]) is None:
-                raise UsageError(f"code_interpreter: {what} names {module!r}, which is not installed.")
+    _check_names(limits, InterpreterLimits.__dataclass_fields__)
+    _check_names(require, GUARDS)
+    _check_installed("preload", preload)
+    _check_installed("packages", packages)
     if require:
         _check_required(require, missing_guards())
     code = {"type": "string", "description": "Python source code."}
