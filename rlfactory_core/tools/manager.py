@@ -120,7 +120,7 @@ class _Managed:
                     is_over = answer.fault is not FaultKind.INFRA or self.breaker.is_open(now)
                     pause = backoff_s(attempts, *_BACKOFF_S)
                     if is_over or attempts > self._retries or now + pause >= end:
-                        return replace(answer, attempts=attempts)
+                        return answer if attempts == 1 else replace(answer, attempts=attempts)
                     await asyncio.sleep(pause)
                     now = clock()
             finally:

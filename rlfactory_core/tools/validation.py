@@ -42,6 +42,7 @@ _DRAFTS: tuple[Any, ...] = (
     Draft6Validator,
     Draft4Validator,
 )  # draft 3 accepts almost any schema, so it is used only if the schema names it
+_AS_JSON = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=str)  # dumps would make one for each call
 _MAX_PROBLEMS = 4  # in one message; a model corrects few at a time
 _MAX_NAME = 64  # characters of an unknown name that are quoted and compared
 _MAX_SHOWN = 60  # characters of a wrong value or name
@@ -77,8 +78,11 @@ class ArgumentChecker:
         """
         value = dict(arguments)
         try:
-            json.dumps(value, ensure_ascii=False, allow_nan=False, default=str).encode()
-            found = sorted(errors(self._validator, value, quick=quick), key=lambda error: len(error.absolute_path))
+            _AS_JSON.encode(value).encode()
+            found = errors(self._validator, value, quick=quick)
+            if not found:
+                return None
+            found.sort(key=lambda error: len(error.absolute_path))
             return "; ".join(islice((text for error in found for text in _problems(error)), _MAX_PROBLEMS)) or None
         except RecursionError:
             return "the arguments are nested too deeply"
