@@ -30,10 +30,8 @@ def completed(
         rewards = with_judge(rewards, judge, registry)
     method, limits = METHODS.get(config.train.loss), config.rollout
     if method is not None:
-        limit, names = (
-            min(limits.max_tokens, limits.max_turns * limits.max_turn_tokens),
-            {each.name for each in rewards},
-        )
+        limit = min(limits.max_tokens, limits.max_turns * limits.max_turn_tokens)
+        names = {each.name for each in rewards}
         added = map(RewardConfig.model_validate, method.rewards(limit))
         rewards += tuple(reward for reward in added if reward.name not in names)
     if config.rewards is None and rewards == before:

@@ -20,6 +20,8 @@ from rlfactory_interpreter.session import Session
 _log = logging.getLogger(__name__)
 
 _SPARE_S = 75.0  # for starting and ending processes, within the tool's deadline
+_CODE = {"type": "string", "description": "Python source code."}
+_PARAMETERS = {"type": "object", "properties": {"code": _CODE}, "required": ["code"], "additionalProperties": False}
 _DESCRIPTION = (
     "Run Python code as in a notebook: variables, functions and files stay from call to call. Returns what the code "
     "prints and the value of its last expression. There is no network; no other programs can be started, and files "
@@ -98,10 +100,11 @@ def _check_names(given: Iterable[str], known: Collection[str]) -> None:
             raise UsageError(f"code_interpreter: there is no limit or guard {item!r}. {nearest(item, known)}")
 
 
-def _check_installed(what: str, modules: Sequence[str]) -> None:
-    for module in modules:
-        if find_spec(module.partition(".")[0]) is None:
-            raise UsageError(f"code_interpreter: {what} names {module!r}, which is not installed.")
+def _check_installed(**modules: Sequence[str]) -> None:
+    for what, named in modules.items():
+        for module in named:
+            if find_spec(module.partition(".")[0]) is None:
+                raise UsageError(f"code_interpreter: {what} names {module!r}, which is not installed.")
 
 
 def code_interpreter(
@@ -154,14 +157,11 @@ def code_interpreter(
     """
     _check_names(limits, InterpreterLimits.__dataclass_fields__)
     _check_names(require, GUARDS)
-    _check_installed("preload", preload)
-    _check_installed("packages", packages)
+    _check_installed(preload=preload, packages=packages)
     if require:
         _check_required(require, missing_guards())
-    code = {"type": "string", "description": "Python source code."}
-    schema = {"type": "object", "properties": {"code": code}, "required": ["code"], "additionalProperties": False}
     return CodeInterpreter(
-        ToolSpec(name, description, schema),
+        ToolSpec(name, description, _PARAMETERS),
         InterpreterLimits(**limits),  # type: ignore[arg-type]
         (tuple(preload), tuple(packages), tuple(os.fspath(path) for path in readable)),
         tuple(require),
