@@ -18,7 +18,7 @@ from rlfactory_core.tasks.messages import HALF, data_in, looks_printed, read_pro
 from rlfactory_core.tasks.settings import DataColumns
 from rlfactory_core.types import Message, Sample
 
-__all__ = ["first_rows", "load_samples"]
+__all__ = ["first_rows", "load_samples", "rows_of"]
 
 Row = Mapping[str, Any]
 _log = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def load_samples(path: str | Path, columns: DataColumns, split: str) -> list[Sam
         MissingExtraError: the file is parquet, and pyarrow is not installed.
     """
     path = Path(path)
-    rows = list(_read(path))
+    rows = list(rows_of(path))
     if not rows:
         raise DataError(f"{path} has no rows; a data file needs at least one question.")
     for what, column, get in (("prompt", columns.prompt, _get), ("answer", columns.answer, _get_answer)):
@@ -87,11 +87,12 @@ def first_rows(path: str | Path, count: int) -> tuple[list[Row], list[str]]:
     Raises:
         DataError, MissingExtraError: as `load_samples`, for these rows.
     """
-    rows = list(islice(_read(Path(path).expanduser()), count))
+    rows = list(islice(rows_of(Path(path).expanduser()), count))
     return rows, list(dict.fromkeys(name for row in rows for name in _paths(row, "")))
 
 
-def _read(path: Path) -> Iterator[Row]:
+def rows_of(path: Path) -> Iterator[Row]:
+    """The rows of a file as they are; raises as `load_samples`."""
     if not path.exists():
         raise DataError(f"There is no data file {path}.")
     if not path.is_file():

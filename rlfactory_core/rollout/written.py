@@ -1,0 +1,102 @@
+"""A model whose turns are written for it, and an environment whose answers are recorded: how a demonstration is played.
+
+Both are played by the same `rollout` as a policy, so that a demonstration has the ids, rows and masks of an attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from rlfactory_core.errors import ChatFormatError
+from rlfactory_core.plugins.attributes import optional_attributes
+from rlfactory_core.protocols import ChatFormat, ChatFormatTraits, EnvStart, EnvStep, Request, Sampled
+from rlfactory_core.types import Message, StopReason, ToolSpec
+
+Write = Callable[[Request], Message]
+"""Gives the next turn of a conversation, such as `Task.solve` or a trace."""
+
+
+class WrittenModel:
+    """A `protocols.Model` whose turns somebody writes; log-probs are 0, since nothing sampled them.
+
+    Args:
+        chat: gives the ids of the texts; None: conversations have no ids.
+    """
+
+    def __init__(self, write: Write, chat: ChatFormat | None = None) -> None:
+        self.chat = chat
+        self._write = write
+
+    async def answer(self, request: Request) -> Sampled:
+        """See `protocols.Model`.
+
+        Raises:
+            ChatFormatError: the format cannot write the turn, or reads other calls in it.
+        """
+        message = self._write(request)
+        if self.chat is None:
+            return Sampled(message)
+        ids = written_ids(self.chat, message)
+        read = self.chat.parse(ids, request.tools)
+        if _calls(read) != _calls(message):
+            raise ChatFormatError(
+                f"Chat format {self.chat.name!r} writes the calls {_calls(message)} so that it reads {_calls(read)}."
+            )
+        return Sampled(read, "stop", len(request.ids), len(ids), ids, (0.0,) * len(ids))
+
+    async def release(self, session: str) -> None:
+        """Nothing is kept."""
+
+
+class RecordedEnv:
+    """An `Env` that answers each turn with what a trace has behind it; no tool is called.
+
+    Args:
+        messages: of the whole conversation, which ends with a turn of the assistant.
+    """
+
+    def __init__(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> None:
+        self._parts = _between_turns(messages)
+        self._tools = tuple(tools)
+
+    async def start(self) -> EnvStart:
+        return EnvStart(self._parts[0], self._tools)
+
+    async def step(self, turn: Message) -> EnvStep:
+        self._parts = self._parts[1:]
+        if len(self._parts) > 1:
+            return EnvStep(messages=self._parts[0])
+        return EnvStep(stop=StopReason.ENV_DONE if turn.tool_calls else StopReason.NO_TOOL_CALL)
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def written_ids(chat: ChatFormat, message: Message) -> tuple[int, ...]:
+    """The ids of a turn as a model of the family samples it, with its stop token.
+
+    Raises:
+        ChatFormatError: the format cannot write turns.
+    """
+    write = optional_attributes(chat, ChatFormatTraits, f"The chat format '{chat.name}'").written
+    if write is None:
+        raise ChatFormatError(
+            f"Chat format '{chat.name}' cannot write demonstrations: it needs a method written(message) -> str, "
+            "the text of a turn with its stop token."
+        )
+    return chat.encode(write(message))
+
+
+def _between_turns(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
+    """The prompt, and what follows each turn of the assistant."""
+    parts: list[list[Message]] = [[]]
+    for message in messages:
+        if message.role == "assistant":
+            parts.append([])
+        else:
+            parts[-1].append(message)
+    return [tuple(part) for part in parts]
+
+
+def _calls(message: Message) -> list[tuple[str, object]]:
+    return [(call.name, dict(call.arguments or {})) for call in message.tool_calls]
