@@ -99,10 +99,10 @@ class Where:
                 return value
             case ast.List(elts=parts) | ast.Tuple(elts=parts):
                 return [self._value(part, of) for part in parts]
-            case ast.Subscript(value=ast.Name(id="score"), slice=ast.Constant(value=str(name))):
+            case ast.Name(id=name) if name in FACTS:
+                return FACTS[name](of)
+            case ast.Name(id=name) | ast.Subscript(value=ast.Name(id="score"), slice=ast.Constant(value=str(name))):
                 return self._score(name, of)
-            case ast.Name(id=name):
-                return FACTS[name](of) if name in FACTS else self._score(name, of)
         raise UsageError(f"--where {self.text!r}: {ast.unparse(node)!r} cannot stand there; expected {_EXPECTED}")
 
     def _score(self, name: str, of: Trajectory) -> float:

@@ -143,7 +143,8 @@ def _parameters(given: Any) -> Mapping[str, Any]:
         properties = {name: each for name, each in schema.items() if isinstance(each, Mapping)}
         needed = [name for name, each in properties.items() if not _is_optional(each)]
         schema = {"type": "object", "properties": properties, "required": needed}
-    return _translated({"type": "object", **schema})
+    translated: Mapping[str, Any] = _translated({"type": "object", **schema})
+    return translated
 
 
 def _is_optional(schema: Mapping[str, Any]) -> bool:
@@ -250,7 +251,7 @@ def _checked(trace: Trace) -> Trace:
     if not turns[0]:
         raise DataError(f"{place} begins with the assistant; expected the question before it.")
     messages = messages[: turns[-1] + 1]
-    names = None if trace.tools is None else {tool.name for tool in trace.tools}
+    names = [tool.name for tool in trace.tools or ()]
     open_calls: list[str] = []
     for number, message in enumerate(messages):
         what = f"{place}: message {number} (from 0)"
@@ -265,7 +266,7 @@ def _checked(trace: Trace) -> Trace:
             if not (message.content.strip() or message.tool_calls):
                 raise DataError(f"{what} is an empty turn of the assistant.")
             open_calls = [call.name for call in message.tool_calls]
-            for name in open_calls if names is not None else ():
-                if name not in names:
-                    raise DataError(f"{what} calls {name!r}. {nearest(name, sorted(names))}")
+            unknown = [name for name in open_calls if trace.tools is not None and name not in names]
+            if unknown:
+                raise DataError(f"{what} calls {unknown[0]!r}. {nearest(unknown[0], names)}")
     return replace(trace, messages=messages)
