@@ -87,10 +87,9 @@ class Where:
                 return all(self._value(part, of) for part in parts)
             case ast.BoolOp(values=parts):
                 return any(self._value(part, of) for part in parts)
-            case ast.UnaryOp(op=ast.Not(), operand=part):
-                return not self._value(part, of)
-            case ast.UnaryOp(operand=part):
-                return -self._value(part, of)
+            case ast.UnaryOp(op=op, operand=part):
+                value = self._value(part, of)
+                return not value if isinstance(op, ast.Not) else -value
             case ast.Compare(left=left, ops=ops, comparators=rights):
                 values = [self._value(part, of) for part in (left, *rights)]
                 pairs = zip(ops, values, values[1:], strict=False)
