@@ -18,7 +18,6 @@ def build_batches(
     *,
     advantage: Advantage,
     updates: int,
-    microbatch_tokens: int,
     seed: int,
     aggregation: Aggregation = "token",
     max_tokens: int = 1,
@@ -31,8 +30,6 @@ def build_batches(
     There are at most ``updates`` batches, whose numbers of trajectories differ by at most one. None is empty, so there
     are fewer if too few trajectories have a gradient. All rows of a trajectory are in one batch, and have one weight
     (`trajectory_weights`), so that a trajectory does not weigh more because it was cut into rows.
-    A micro-batch holds sequences of similar length, and their number times the longest stays within
-    ``microbatch_tokens``. A sequence longer than that has a micro-batch of its own.
 
     Args:
         zeros: whether attempts are kept whose values are all 0; a critic learns from them.
@@ -51,8 +48,9 @@ def build_batches(
     ]
     random.Random(seed).shuffle(trajectories)
     parts = min(updates, len(trajectories))
-    batches = ([row for rows in trajectories[index::parts] for row in rows] for index in range(parts))
-    return tuple(_batch(sequences, microbatch_tokens) for sequences in batches)
+    return tuple(
+        TrainBatch(tuple(row for rows in trajectories[index::parts] for row in rows)) for index in range(parts)
+    )
 
 
 def _by_row(trajectory: Trajectory, values: Sequence[float]) -> Iterator[tuple[Row, list[float]]]:
@@ -75,19 +73,6 @@ def _sequence(row: Row, values: Sequence[float]) -> TrainSequence:
         version=min(turn.version for turn in row.turns),
         images=row.images,
     )
-
-
-def _batch(sequences: Sequence[TrainSequence], budget: int) -> TrainBatch:
-    rows: list[TrainSequence] = []
-    microbatches: list[tuple[TrainSequence, ...]] = []
-    for sequence in sorted(sequences, key=lambda item: len(item.ids), reverse=True):
-        if rows and (len(rows) + 1) * len(rows[0].ids) > budget:
-            microbatches.append(tuple(rows))
-            rows = []
-        rows.append(sequence)
-    if rows:
-        microbatches.append(tuple(rows))
-    return TrainBatch(tuple(microbatches), sum(sum(sequence.loss_mask) for sequence in sequences))
 
 
 def trajectory_weights(name: Aggregation, tokens: Sequence[int], limit: int = 1) -> list[float]:

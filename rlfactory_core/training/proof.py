@@ -80,7 +80,7 @@ class PolicyMovedProof:
         """Look at what is about to be trained; done once, before the first update that trains anything."""
         if self._rows or not self._left:
             return
-        rows = _least_likely([row for batch in batches for micro in batch.microbatches for row in micro])
+        rows = _least_likely([row for batch in batches for row in batch.sequences])
         if not rows:
             return
         sampled = await self._sample(rows, "before")

@@ -38,12 +38,12 @@ def group(*members: Trajectory) -> Group:
     return Group(Sample("s", "?"), members)
 
 
-def build(groups: list[Group], *, updates: int = 1, tokens: int = 10_000, seed: int = 0):
-    return build_batches(groups, advantage=DR_GRPO, updates=updates, microbatch_tokens=tokens, seed=seed)
+def build(groups: list[Group], *, updates: int = 1, seed: int = 0):
+    return build_batches(groups, advantage=DR_GRPO, updates=updates, seed=seed)
 
 
 def rows(batches) -> list[TrainSequence]:
-    return [row for batch in batches for microbatch in batch.microbatches for row in microbatch]
+    return [row for batch in batches for row in batch.sequences]
 
 
 def test_masked_and_all_equal_are_left_out() -> None:
@@ -85,22 +85,6 @@ def test_updates_share_the_sequences_evenly_and_none_is_empty() -> None:
     assert build([]) == ()
 
 
-def test_microbatches_keep_the_token_budget_and_padding_small() -> None:
-    members = [trajectory(float(index % 2), size=1 + index % 9) for index in range(64)]
-    (batch,) = build([group(*members)], tokens=100)
-    assert len(rows([batch])) == 64
-    for microbatch in batch.microbatches:
-        longest = max(len(row.ids) for row in microbatch)
-        assert len(microbatch) * longest <= 100
-    spread = [max(len(r.ids) for r in m) - min(len(r.ids) for r in m) for m in batch.microbatches]
-    assert max(spread) <= 12
-
-
-def test_a_sequence_over_the_budget_stands_alone() -> None:
-    (batch,) = build([group(trajectory(1.0, size=100), trajectory(0.0, size=1))], tokens=50)
-    assert [len(microbatch) for microbatch in batch.microbatches] == [1, 1]
-
-
 def test_the_seed_alone_decides_the_order() -> None:
     groups = [group(*(trajectory(float(i == j), size=j + 1) for i in range(4))) for j in range(8)]
     assert build(groups, updates=4, seed=3) == build(groups, updates=4, seed=3)
@@ -114,9 +98,7 @@ def test_a_trajectory_that_sampled_nothing_is_not_trained() -> None:
 @pytest.mark.parametrize(("aggregation", "shares"), [("token", [1 / 8, 7 / 8]), ("trajectory", [1 / 2, 1 / 2])])
 def test_what_weighs_the_same_in_the_loss(aggregation: Aggregation, shares: list[float]) -> None:
     members = group(trajectory(1.0, size=2), trajectory(0.0, size=14))
-    (batch,) = build_batches(
-        [members], advantage=DR_GRPO, updates=1, microbatch_tokens=10**6, seed=0, aggregation=aggregation
-    )
+    (batch,) = build_batches([members], advantage=DR_GRPO, updates=1, seed=0, aggregation=aggregation)
     found = sorted(sum(map(abs, row.advantages)) for row in rows([batch]))
     assert [each / sum(found) for each in found] == pytest.approx(shares)
     assert sum(found) == pytest.approx(0.5 * batch.num_tokens)  # the learning rate means the same

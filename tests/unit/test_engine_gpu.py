@@ -79,7 +79,7 @@ def test_sampling_and_updating_in_bf16(name: str) -> None:
         sequences.append(train_sequence((*ids, *tokens.token_ids), mask, seed=len(sequences)))
         logprobs += tokens.logprobs
     learner = Learner(policy, Optimizer(policy.model, OptimizerOptions(1e-3)), Workers(), LossOptions())
-    microbatches = learner.pack(TrainBatch((tuple(sequences),), len(logprobs)))
+    microbatches = learner.pack(TrainBatch(tuple(sequences)))
     before = torch.tensor(list(chain(*learner.score(sequences))))
     assert (before - torch.tensor(logprobs)).abs().median() < TOLERANCE
     step = learner.step(microbatches)

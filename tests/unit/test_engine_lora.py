@@ -37,11 +37,11 @@ OPTIONS = OptimizerOptions(lr=0.02)
 
 def batch(model: Any = None) -> TrainBatch:
     sequences = tuple(train_sequence(random_ids(n, n), [0] * 5 + [1] * (n - 5), n) for n in (30, 18, 22))
-    return TrainBatch((sequences,), 55)
+    return TrainBatch(sequences)
 
 
 def packed() -> Packed:
-    return pack(batch().microbatches[0], torch.device("cpu"))
+    return pack(batch().sequences, torch.device("cpu"))
 
 
 def learner(policy: Policy, **options: Any) -> Learner:

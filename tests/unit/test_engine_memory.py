@@ -47,8 +47,8 @@ learner = Learner(
     make_policy(model)[0], Optimizer(model, OptimizerOptions(1e-3)), Workers(), LossOptions()
 )
 row = tokens // 8
-ids = tuple(range(row))
-rows = [TrainSequence(ids, (0,) + (1,) * (row - 1), (1.0,) * row, (-1.0,) * row) for _ in range(8)]
+mask = (0,) + (1,) * (row - 1)
+rows = [TrainSequence(tuple(range(n, n + row)), mask, (1.0,) * row, (-1.0,) * row) for n in range(8)]
 packed = pack(rows, torch.device("cpu"))
 for _ in range(2):
     assert learner.step([packed]).taken

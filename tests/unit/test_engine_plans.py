@@ -12,7 +12,7 @@ from tiny_models import eager_logprobs, make_model, random_ids, train_sequence
 from rlfactory_core.engines.local.model import policy as policies
 from rlfactory_core.engines.local.model.loading import checkpoint_activations
 from rlfactory_core.engines.local.model.pack import pack
-from rlfactory_core.engines.local.model.plans import DecodePlan, PrefillPlan, PrefixPlan, SlotCache
+from rlfactory_core.engines.local.model.plans import Above, Cache, DecodePlan, PrefillPlan
 from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy, token_logprobs
 
 OTHERS = ("llama", "mistral", "qwen3_moe", "gpt_neox", "opt", "granite")
@@ -25,7 +25,7 @@ class Rollout:
 
     def __init__(self, model: Any, prefix: Sequence[int], *, slots: int = 4, capacity: int = 8) -> None:
         self.policy = RaggedPolicy(model)
-        self.cache = SlotCache(slots, capacity)
+        self.cache, self.shared = Cache(slots, capacity), Cache(1, 1)
         self.fed: list[list[int]] = [[] for _ in range(slots)]
         self.logits: list[list[torch.Tensor]] = [[] for _ in range(slots)]
         self.prefix: tuple[int, ...] = ()
@@ -35,10 +35,15 @@ class Rollout:
     def use_prefix(self, prefix: Sequence[int]) -> None:
         self.prefix = tuple(prefix)
         if not prefix:
-            self.cache.drop_prefix()
             return
-        positions = torch.arange(len(prefix))[None]
-        self.policy.forward(torch.tensor(prefix), positions, PrefixPlan(self.cache), positions[0, -1:])
+        self.shared.reserve(len(prefix))
+        row = torch.zeros(1, dtype=torch.long)
+        plan = PrefillPlan(self.shared, row, row, [len(prefix)])
+        self.policy.forward(torch.tensor(prefix), plan.positions, plan, plan.last)
+
+    def above(self, rows: int) -> list[Above]:
+        nothing = torch.zeros(rows, dtype=torch.long)
+        return [Above(self.shared, nothing, nothing + len(self.prefix))] if self.prefix else []
 
     def lengths(self, slots: Sequence[int]) -> torch.Tensor:
         return torch.tensor([len(self.fed[slot]) for slot in slots])
@@ -48,7 +53,7 @@ class Rollout:
         slots = list(new)
         counts = [len(ids) for ids in new.values()]
         self.cache.reserve(int((self.lengths(slots) + torch.tensor(counts)).max()))
-        plan = PrefillPlan(self.cache, torch.tensor(slots), self.lengths(slots), counts)
+        plan = PrefillPlan(self.cache, torch.tensor(slots), self.lengths(slots), counts, self.above(len(slots)))
         flat = torch.tensor([token for ids in new.values() for token in ids])
         logits = self.policy.forward(flat, plan.positions, plan, torch.arange(len(flat)))
         for slot, part in zip(slots, logits.split(counts), strict=True):
@@ -59,7 +64,7 @@ class Rollout:
     def decode(self, tokens: Sequence[int]) -> None:
         slots = range(len(tokens))
         self.cache.reserve(int(self.lengths(slots).max()) + 1)
-        plan = DecodePlan(self.cache, self.lengths(slots))
+        plan = DecodePlan(self.cache, self.lengths(slots), self.above(len(slots)))
         logits = self.policy.forward(torch.tensor(tokens), plan.positions, plan, torch.arange(len(tokens)))
         for slot in slots:
             self.fed[slot].append(tokens[slot])
@@ -139,7 +144,7 @@ def test_packed_training_equals_eager(name: str, shared: bool) -> None:
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
     packed = pack(sequences, torch.device("cpu"))
-    assert (len(packed.prefix) >= len(PREFIX)) == shared
+    assert (packed.nodes[0].length >= len(PREFIX) and {node.parent for node in packed.nodes[1:]} == {0}) == shared
     ours, _ = token_logprobs(RaggedPolicy(model).target_logits(packed), packed.target_ids, 1.0)
     assert (ours - torch.cat(expected)).abs().max() < 1e-4
     own_gradients = torch.autograd.grad((ours * packed.advantages).sum(), parameters, allow_unused=True)

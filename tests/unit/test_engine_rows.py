@@ -47,8 +47,7 @@ def gradients(trajectory: Trajectory, updates: int = 1, aggregation: Aggregation
         (0.0, True),
     )[-1]
     groups = [Group(SAMPLE, (trajectory, OTHER))]
-    sizes = {"updates": updates, "microbatch_tokens": 10**6}
-    for batch in build_batches(groups, advantage=GRPO, **sizes, seed=3, aggregation=aggregation):
+    for batch in build_batches(groups, advantage=GRPO, updates=updates, seed=3, aggregation=aggregation):
         packed = learner.pack(batch)
         learner.step(packed)
     return found

@@ -86,8 +86,8 @@ def test_without_a_state_turns_are_compared_by_what_the_model_was_shown() -> Non
 
 def test_each_token_has_the_advantage_of_its_turn() -> None:
     group = Group(Sample("s", "?"), (attempt([1.0, 0.0]), attempt([0.0, 1.0])))
-    (batch,) = build_batches([group], advantage=turn_rloo, updates=1, microbatch_tokens=100, seed=0)
-    rows = sorted(row.advantages for micro in batch.microbatches for row in micro)
+    (batch,) = build_batches([group], advantage=turn_rloo, updates=1, seed=0)
+    rows = sorted(row.advantages for row in batch.sequences)
     assert rows == [(0.0, 0.0, 0.0, 0.0, -1.0, -1.0), (0.0, 0.0, 0.0, 0.0, 1.0, 1.0)]
 
 

@@ -320,8 +320,8 @@ def local_sequences(advantage: str) -> dict[tuple[str, int], TrainSequence]:
     """What the local engine's update gets, by case and attempt."""
     found: dict[tuple[str, int], TrainSequence] = {}
     for case, group in played().local.items():
-        batches = build_batches([group], advantage=WholeAttempts(advantage), updates=1, microbatch_tokens=10**6, seed=0)
-        sequences = [sequence for made in batches for micro in made.microbatches for sequence in micro]
+        batches = build_batches([group], advantage=WholeAttempts(advantage), updates=1, seed=0)
+        sequences = [sequence for made in batches for sequence in made.sequences]
         for sequence in sequences:
             (attempt,) = (
                 t.attempt for t in group.trajectories if (t.ids, t.logprobs) == (sequence.ids, sequence.logprobs)

@@ -91,10 +91,7 @@ def test_advantages_are_the_same_in_every_row() -> None:
     batch = DataProto.from_dict(tensors, non_tensors={"uid": np.array(["uid"] * len(fields), dtype=object)})
     given = compute_advantage_for_multi_trajectories(batch, list(made), AdvantageEstimator.GRPO)
     sequences = [
-        sequence
-        for found in build_batches([GROUP], advantage=GRPO, updates=1, microbatch_tokens=10**6, seed=0)
-        for micro in found.microbatches
-        for sequence in micro
+        sequence for found in build_batches([GROUP], advantage=GRPO, updates=1, seed=0) for sequence in found.sequences
     ]
     mine = {sequence.ids: max(sequence.advantages, key=abs) for sequence in sequences}
     rows = [row for each in GROUP.trajectories for row in each.rows]

@@ -48,7 +48,6 @@ class GroupComparison:
             aggregation=self.train.aggregation,
             max_tokens=self.max_tokens,
             updates=self.train.updates_per_step,
-            microbatch_tokens=self.train.microbatch_tokens,
             seed=derive_seed(self.seed, "batch", step, self.rank),
         )
 

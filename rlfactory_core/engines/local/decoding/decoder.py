@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from rlfactory_core.engines.local.decoding.prompts import Prompts
 from rlfactory_core.engines.local.model.pack import common_prefix
-from rlfactory_core.engines.local.model.plans import DecodePlan, PrefillPlan, PrefixPlan, SlotCache
+from rlfactory_core.engines.local.model.plans import Above, Cache, DecodePlan, PrefillPlan
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.types import SampledTokens, SamplingParams
 
@@ -105,7 +106,9 @@ class SlotDecoder:
         self.version = version
         self.active = 0  # the number of trajectories that are being decoded
         self._device = policy.device
-        self._cache = SlotCache(slots, 256)
+        self._cache = Cache(slots, 256)
+        self._prefix_cache = Cache(1, 1)
+        self._prompts = Prompts(slots)
         self._slot: dict[str, int] = {}  # of each live trajectory
         self._request: list[Request | None] = [None] * slots  # a slot's latest; None: the slot is free
         self._versions: list[list[tuple[int, int]]] = [[]] * slots  # a turn's token number, the version from there on
@@ -113,11 +116,12 @@ class SlotDecoder:
         self._stop = torch.zeros(policy.model.config.vocab_size, dtype=torch.bool)
         self._stop[list(stop_token_ids)] = True
         self._stop = self._stop.to(self._device)
-        self._counts = torch.zeros(4, slots, dtype=torch.long, device=self._device)
+        self._counts = torch.zeros(5, slots, dtype=torch.long, device=self._device)
         self._length = self._counts[0]  # own tokens in the cache
         self._last = self._counts[1]  # sampled, not yet in the cache
         self._count = self._counts[2]  # sampled in this turn
         self._limit = self._counts[3]
+        self._prompt = self._counts[4]  # the row of its prompt in `_prompts`
         self._temperature, self._top_p = self._shape = torch.zeros(2, slots, device=self._device)
         self._tokens = torch.zeros(slots, 64, dtype=torch.long, device=self._device)  # of a turn, as the two below
         self._logprobs = torch.zeros(slots, 64, device=self._device)
@@ -147,6 +151,7 @@ class SlotDecoder:
         if strangers and not self._slot:
             shared = common_prefix([*(request.ids for request in fresh), (*self.prefix, -1)])
             self.prefix, self._prefix_stale, strangers = self.prefix[:shared], True, []
+            self._prompts.forget()
         if strangers:  # admit no new ones until the slots are empty, then cut the prefix
             return known
         return known + fresh[: self.slots - len(self._slot)]
@@ -155,8 +160,7 @@ class SlotDecoder:
     def admit(self, requests: Sequence[Request]) -> Finished:
         """Prefill the new tokens of these trajectories and sample their first tokens."""
         self._refresh_prefix()
-        for request in requests:
-            self._seat(request)
+        self._seat(requests)
         self._gather([self._slot[request.session] for request in requests])
         first, self.active = self.active, self.active + len(requests)
         requests = sorted(requests, key=lambda request: self._slot[request.session])
@@ -167,21 +171,50 @@ class SlotDecoder:
         self._cache.reserve(int((history + torch.tensor(lengths, device=self._device)).max()) + 1)
         self._reserve_turn(max(request.params.max_tokens for request in requests))
         self._start_turns(first, requests)
-        plan = PrefillPlan(self._cache, rows, history, lengths)
-        flat = torch.tensor([token for ids in new for token in ids], dtype=torch.long, device=self._device)
-        logits = self.policy.forward(flat, plan.positions, plan, plan.last)
+        plan = PrefillPlan(self._cache, rows, history, lengths, self._above(first, self.active))
+        logits = self._prefill(plan, new)
         self._length[first : self.active] += torch.tensor(lengths, device=self._device)
         return self._append(rows, logits)
 
-    def _seat(self, request: Request) -> None:
-        if request.session not in self._slot:
+    def _seat(self, requests: Sequence[Request]) -> None:
+        """Give slots to new trajectories, and compute the prompts that several of them begin with."""
+        fresh = [request for request in requests if request.session not in self._slot]
+        size, prompts = len(self.prefix), self._prompts
+        rows, new = prompts.hold([request.ids[size:-1] for request in fresh])
+        for request, row in zip(fresh, rows, strict=True):
             self._slot[request.session] = slot = self._request.index(None)
-            self._length[slot] = 0
-        self._request[self._slot[request.session]] = request
+            self._request[slot] = request
+            self._length[slot], self._prompt[slot] = 0, row
+        for request in requests:
+            self._request[self._slot[request.session]] = request
+        if new:
+            ids = [prompts.ids[row] for row in new]
+            lengths = [len(each) for each in ids]
+            prompts.cache.reserve(max(lengths))
+            at = torch.tensor(new, device=self._device)
+            above = [self._prefix_above(len(new))] if size else []
+            self._prefill(PrefillPlan(prompts.cache, at, torch.zeros_like(at), lengths, above), ids)
+
+    def _prefill(self, plan: PrefillPlan, new: Sequence[Sequence[int]]) -> Tensor:
+        """The logits behind the last token of each of the new parts."""
+        flat = torch.tensor([token for ids in new for token in ids], dtype=torch.long, device=self._device)
+        return self.policy.forward(flat, plan.positions, plan, plan.last)
+
+    def _prefix_above(self, count: int) -> Above:
+        nothing = torch.zeros(count, dtype=torch.long, device=self._device)
+        return Above(self._prefix_cache, nothing, nothing + len(self.prefix))
+
+    def _above(self, first: int, last: int) -> list[Above]:
+        """What comes before the own tokens of the slots from ``first`` to ``last``."""
+        found = [self._prefix_above(last - first)] if self.prefix else []
+        rows = self._prompt[first:last]
+        lengths = self._prompts.lengths.to(self._device)[rows]
+        return [*found, Above(self._prompts.cache, rows, lengths)] if bool(lengths.any()) else found
 
     def _unseen(self, request: Request) -> tuple[int, ...]:
-        """The request's ids that are not in the cache yet."""
-        seen = len(self.prefix) + int(self._length[self._slot[request.session]])
+        """The request's ids that are not in a cache yet."""
+        slot = self._slot[request.session]
+        seen = len(self.prefix) + int(self._prompts.lengths[self._prompt[slot]]) + int(self._length[slot])
         if seen >= len(request.ids):
             raise ValueError(f"session {request.session}: its ids do not continue those of its last turn")
         return request.ids[seen:]
@@ -204,7 +237,7 @@ class SlotDecoder:
         self._refresh_prefix()
         rows = torch.arange(self.active, device=self._device)
         lengths = self._length[: self.active]
-        plan = DecodePlan(self._cache, lengths)
+        plan = DecodePlan(self._cache, lengths, self._above(0, self.active))
         self._cache.reserve(plan.longest + 1)
         logits = self.policy.forward(self._last[: self.active], plan.positions, plan, rows)
         self._length[: self.active] += 1
@@ -241,6 +274,7 @@ class SlotDecoder:
         if slot is None:
             return
         self._request[slot] = None
+        self._prompts.release(int(self._prompt[slot]))
         if slot < self.active:
             self.active -= 1
             self._gather([slot])
@@ -274,6 +308,7 @@ class SlotDecoder:
         """Turns under way keep their old keys and values; their log-probs stay those of the sampling distribution."""
         self.version = version
         self._prefix_stale = True
+        self._prompts.forget()
         for slot, count in enumerate(self._count[: self.active].tolist()):
             self._versions[slot].append((count, version))
 
@@ -281,11 +316,10 @@ class SlotDecoder:
         if not self._prefix_stale:
             return
         self._prefix_stale = False
-        self._cache.drop_prefix()
         if self.prefix:
-            ids = torch.tensor(self.prefix, dtype=torch.long, device=self._device)
-            positions = torch.arange(len(ids), device=self._device)[None]
-            self.policy.forward(ids, positions, PrefixPlan(self._cache), positions[0, -1:])
+            row = torch.zeros(1, dtype=torch.long, device=self._device)
+            self._prefix_cache.reserve(len(self.prefix))
+            self._prefill(PrefillPlan(self._prefix_cache, row, row, [len(self.prefix)]), [self.prefix])
 
 
 def _by_token(changes: Sequence[tuple[int, int]], count: int) -> tuple[int, tuple[int, ...]]:

@@ -56,7 +56,7 @@ class Critic:
         Returns:
             The mean loss over the tokens of all processes.
         """
-        tokens = self._workers.sum([float(sum(len(packed.targets) for packed in microbatches))])[0]
+        tokens = self._workers.sum([float(sum(len(packed.place) for packed in microbatches))])[0]
         if not tokens:
             return 0.0
         loss = 0.0
@@ -108,8 +108,8 @@ def value_model(model: Any, seed: int) -> Any:
 
 def at_turn_ends(packed: Packed) -> Tensor:
     """[T]: each turn's reward on its last token, 0 elsewhere. Between two turns stands what the model was shown."""
-    last = torch.ones_like(packed.targets, dtype=torch.bool)
-    last[:-1] = (packed.targets[1:] != packed.targets[:-1] + 1) | (packed.sequence[1:] != packed.sequence[:-1])
+    last = torch.ones_like(packed.place, dtype=torch.bool)
+    last[:-1] = (packed.place[1:] != packed.place[:-1] + 1) | (packed.sequence[1:] != packed.sequence[:-1])
     return torch.where(last, packed.advantages, torch.zeros_like(packed.advantages))
 
 

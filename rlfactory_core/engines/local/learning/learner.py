@@ -17,7 +17,7 @@ from rlfactory_core.algo.losses import LossOptions, objective, ppo
 from rlfactory_core.engines.base import EngineStart
 from rlfactory_core.engines.local.learning.critic import Critic
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.model.pack import Packed, pack
+from rlfactory_core.engines.local.model.pack import Packed, pack, split
 from rlfactory_core.engines.local.model.policy import Policy, token_logprobs
 from rlfactory_core.engines.local.workers import Compute, Workers
 from rlfactory_core.types import TrainBatch, TrainSequence
@@ -44,6 +44,7 @@ class Learner:
     reference: Policy | None = None  # the start model, frozen, for the KL term
     critic: Critic | None = None  # for the advantage gae
     updates: int = 1  # optimizer steps of a training step
+    microbatch_tokens: int = 2**14  # of one forward and backward pass
 
     async def update(
         self, batches: Sequence[TrainBatch], compute: Compute, changed: Callable[[], None]
@@ -56,7 +57,7 @@ class Learner:
         """
         started = time.perf_counter()
         packed = [await compute.run(partial(self.pack, batch, first=batch is batches[0])) for batch in batches]
-        context = sum(int(each.flat_ids.numel() + each.prefix.numel()) for part in packed for each in part)
+        context = sum(each.flat_ids.numel() for part in packed for each in part)
         if self.critic is not None:
             packed = await compute.run(partial(self.critic.estimate, packed))
         critic_losses: list[float] = []
@@ -90,7 +91,8 @@ class Learner:
     def pack(self, batch: TrainBatch, *, first: bool = True) -> list[Packed]:
         """The micro-batches of an optimizer step; the first one computes the old log-probs itself."""
         ragged = self.policy.kind == "ragged"
-        packed = [pack(sequences, self.policy.device, share_prefix=ragged) for sequences in batch.microbatches]
+        parts = split(batch.sequences, self.microbatch_tokens, share_prefix=ragged)
+        packed = [pack(sequences, self.policy.device, share_prefix=ragged) for sequences in parts]
         if first or self.options.truncate is None:
             return packed
         with torch.no_grad():
@@ -102,7 +104,7 @@ class Learner:
 
     def step(self, microbatches: Sequence[Packed]) -> OptimizerStep:
         """One optimizer step; all processes call it together, even one without a micro-batch."""
-        tokens = self.workers.sum([float(sum(len(packed.targets) for packed in microbatches))])[0]
+        tokens = self.workers.sum([float(sum(len(packed.place) for packed in microbatches))])[0]
         if not tokens:
             return OptimizerStep()
         sums: dict[str, Tensor] = {}
@@ -163,7 +165,7 @@ def make_learner(
         optimizer.load_state_dict(state["optimizer"])
         if critic is not None and state["critic"]:
             critic.load_state_dict(state["critic"])
-    return Learner(policy, optimizer, workers, loss, reference, critic, train.updates_per_step)
+    return Learner(policy, optimizer, workers, loss, reference, critic, train.updates_per_step, train.microbatch_tokens)
 
 
 def summarise(steps: Sequence[OptimizerStep]) -> dict[str, float]:

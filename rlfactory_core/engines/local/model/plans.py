@@ -1,7 +1,8 @@
-"""The cache of keys and values, and the four layouts of tokens for a forward pass: prefix, prefill, decode, train.
+"""The caches of keys and values, and the three layouts of tokens for a forward pass: prefill, decode, train.
 
-A trajectory is the shared prefix (P tokens, computed once) and its own tokens. Positions count both. Sequences are
-padded to each other's length only inside attention; linear layers see one row, which training rounds up to few lengths.
+What trajectories share is computed and kept once: the beginning of all prompts, and the prompt of a group. Positions
+count it. Sequences are padded to each other's length only inside attention; linear layers see one row, which training
+rounds up to few lengths.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from math import inf
 import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
+
+from rlfactory_core.engines.local.model.pack import Node
 
 LIKE = 0.8  # in training, only sequences of at least this share of the longest one's length are padded together
 
@@ -53,55 +56,40 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: floa
 
 
 @dataclass(slots=True)
-class LayerCache:
-    """One layer. ``keys``, ``values``: [slots, kv_heads, capacity, dim]; ``prefix_*``: [kv_heads, P, dim]."""
+class Layer:
+    """One layer of a cache; ``keys``, ``values``: [rows, kv_heads, capacity, dim]."""
 
     keys: Tensor
     values: Tensor
-    prefix_keys: Tensor
-    prefix_values: Tensor
 
 
-class SlotCache:
-    """Storage for ``slots`` trajectories of up to ``capacity`` own tokens after a shared prefix of P tokens.
+class Cache:
+    """Keys and values of ``rows`` sequences of up to ``capacity`` tokens.
 
     A layer is allocated at its first write, when its head count and width become known. Capacity grows by doubling and
     never shrinks.
     """
 
-    def __init__(self, slots: int, capacity: int) -> None:
-        self.slots = slots
+    def __init__(self, rows: int, capacity: int) -> None:
+        self.rows = rows
         self.capacity = capacity
-        self.prefix_length = 0
-        self.layers: dict[int, LayerCache] = {}
+        self.layers: dict[int, Layer] = {}
 
-    def write_prefix(self, layer: int, k: Tensor, v: Tensor) -> None:
-        """k, v: [kv_heads, P, dim]."""
-        self.prefix_length = k.shape[1]
-        store = self.layer(layer, k, v)
-        store.prefix_keys, store.prefix_values = k.contiguous(), v.contiguous()
-
-    def drop_prefix(self) -> None:
-        """No shared prefix any more; slots are kept."""
-        self.prefix_length = 0
-        for layer in self.layers.values():
-            layer.prefix_keys, layer.prefix_values = layer.prefix_keys[:, :0], layer.prefix_values[:, :0]
-
-    def layer(self, index: int, k: Tensor, v: Tensor) -> LayerCache:
+    def layer(self, index: int, k: Tensor, v: Tensor) -> Layer:
         """The layer's storage, allocated to the shape of k, v [kv_heads, N, dim] if this is its first write."""
         if index not in self.layers:
-            keys, values = (x.new_zeros(self.slots, x.shape[0], self.capacity, x.shape[2]) for x in (k, v))
-            self.layers[index] = LayerCache(keys, values, k[:, :0], v[:, :0])
+            keys, values = (x.new_zeros(self.rows, x.shape[0], self.capacity, x.shape[2]) for x in (k, v))
+            self.layers[index] = Layer(keys, values)
         return self.layers[index]
 
-    def swap(self, slots: Tensor, sources: Tensor, length: int) -> None:
-        """Slot ``slots[i]`` gets the first ``length`` tokens of ``sources[i]``; sources are a permutation of slots."""
+    def swap(self, rows: Tensor, sources: Tensor, length: int) -> None:
+        """Row ``rows[i]`` gets the first ``length`` tokens of ``sources[i]``; sources are a permutation of rows."""
         for layer in self.layers.values():
             for store in (layer.keys, layer.values):
-                store[slots, :, :length] = store[sources, :, :length]
+                store[rows, :, :length] = store[sources, :, :length]
 
     def reserve(self, length: int) -> None:
-        """Make room for ``length`` own tokens a slot."""
+        """Make room for ``length`` tokens a row."""
         if length <= self.capacity:
             return
         while self.capacity < length:
@@ -111,41 +99,84 @@ class SlotCache:
             layer.keys, layer.values = pad(layer.keys, more), pad(layer.values, more)
 
 
-def _after_prefix(prefix: Tensor, own: Tensor) -> Tensor:
-    """[kv_heads, P, dim], [B, kv_heads, N, dim] -> [B, kv_heads, P + N, dim]."""
-    return torch.cat([prefix[None].expand(len(own), -1, -1, -1), own], 2) if prefix.shape[1] else own
+class Above:
+    """Tokens of another cache that come before the own ones of some trajectories, and are kept once for all of them.
 
+    Args:
+        rows: [B] of that cache, one for each trajectory.
+        lengths: [B] tokens of these rows; 0 for a trajectory with nothing before its own tokens.
+    """
 
-class PrefixPlan:
-    """Computes the shared prefix and stores its keys and values."""
+    def __init__(self, cache: Cache, rows: Tensor, lengths: Tensor) -> None:
+        self.cache, self.rows, self.lengths = cache, rows, lengths
+        self.longest = int(lengths.max())
+        having = lengths > 0
+        self._having = None if bool(having.all()) else having.nonzero()[:, 0]
+        self._nodes, self._group = torch.unique(rows[having], return_inverse=True)
+        self._alone = len(self._nodes) == 1
+        order = self._group.argsort(stable=True)
+        counts = torch.bincount(self._group)
+        self._width = int(counts.max())
+        self._rank = torch.empty_like(order)  # of each trajectory among those with the same row
+        self._rank[order] = _range(len(order), rows) - (counts.cumsum(0) - counts)[self._group[order]]
 
-    def __init__(self, cache: SlotCache) -> None:
-        self.cache = cache
+    def of_each(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of each trajectory, [B, kv_heads, longest, dim]."""
+        if self._alone and self._having is None:
+            keys, values = self.stored(layer)
+            return keys.expand(len(self.rows), -1, -1, -1), values.expand(len(self.rows), -1, -1, -1)
+        store = self.cache.layers[layer]
+        return store.keys[self.rows, :, : self.longest], store.values[self.rows, :, : self.longest]
 
-    def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
-        self.cache.write_prefix(layer, k[0], v[0])
-        return _causal(q, k, v, scale, window).transpose(1, 2)
+    def stored(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Keys and values of the G rows that are used, [G, kv_heads, longest, dim]."""
+        store = self.cache.layers[layer]
+        if self._alone:
+            rows = slice(int(self._nodes[0]), int(self._nodes[0]) + 1)
+            return store.keys[rows, :, : self.longest], store.values[rows, :, : self.longest]
+        return store.keys[self._nodes, :, : self.longest], store.values[self._nodes, :, : self.longest]
+
+    def multiply(self, x: Tensor, stored: Tensor) -> Tensor:
+        """The products of the trajectories' x [B, kv_heads, repeat, n] and ``stored`` [G, kv_heads, n, m].
+
+        Those that have the same row are one matrix product. Where nothing comes before, the result is 0.
+        """
+        batch, kv_heads, repeat, _ = x.shape
+        own = x if self._having is None else x[self._having]
+        if self._alone:
+            rows = own.transpose(0, 1).reshape(1, kv_heads, len(own) * repeat, -1)
+            found = torch.matmul(rows, stored).view(kv_heads, len(own), repeat, -1).transpose(0, 1)
+        else:
+            padded = x.new_zeros(len(self._nodes), self._width, kv_heads, repeat, x.shape[3])
+            padded[self._group, self._rank] = own
+            rows = padded.transpose(1, 2).reshape(len(self._nodes), kv_heads, self._width * repeat, -1)
+            each = torch.matmul(rows, stored).view(len(self._nodes), kv_heads, self._width, repeat, -1)
+            found = each.transpose(1, 2)[self._group, self._rank]
+        if self._having is None:
+            return found
+        return found.new_zeros(batch, *found.shape[1:]).index_copy_(0, self._having, found)
 
 
 class DecodePlan:
-    """One new token for each of the slots 0..n-1, at its own length.
+    """One new token for each of the rows 0..n-1, at its own length.
 
     Args:
-        lengths: [n] the own tokens that each slot already holds.
+        lengths: [n] the own tokens that each row already holds.
+        above: what comes before them, from the first tokens on.
     """
 
-    def __init__(self, cache: SlotCache, lengths: Tensor) -> None:
-        self.cache = cache
+    def __init__(self, cache: Cache, lengths: Tensor, above: Sequence[Above] = ()) -> None:
+        self.cache, self.above = cache, above
         self.lengths = lengths
         self.n = len(lengths)
-        self.prefix = cache.prefix_length
         self.longest = int(lengths.max()) + 1
-        self.positions = (lengths + self.prefix)[None]
-        self._bias: dict[int | None, tuple[Tensor, Tensor | None]] = {}  # by the window
+        self._before = sum((each.lengths for each in above), torch.zeros_like(lengths))
+        self.positions = (lengths + self._before)[None]
+        self._bias: dict[int | None, list[Tensor | None]] = {}  # by the window
         self._write_index: dict[int, Tensor] = {}  # by the number of kv heads
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
-        n, prefix, longest = self.n, self.prefix, self.longest
+        n, longest = self.n, self.longest
         store = self.cache.layer(layer, k[0], v[0])
         q, k, v = _tokens_first(q), _tokens_first(k), _tokens_first(v)
         heads, dim = q.shape[1:]
@@ -156,20 +187,17 @@ class DecodePlan:
         store.values.view(-1, v_dim).index_copy_(0, index, v.reshape(n * kv_heads, v_dim))
 
         q = (q * scale).view(n, kv_heads, repeat, dim)
-        keys, values = store.keys[:n, :, :longest], store.values[:n, :, :longest]
-        own_bias, prefix_bias = self._biases(q.dtype, window)
-        own = torch.matmul(q, keys.transpose(2, 3)) + own_bias
-        if not prefix:
-            return torch.matmul(torch.softmax(own, -1), values).reshape(1, n, heads, v_dim)
-        # The prefix is the same for all rows: one matrix product per kv head instead of one per row.
-        flat = q.transpose(0, 1).reshape(kv_heads, n * repeat, dim)
-        shared = torch.bmm(flat, store.prefix_keys.transpose(1, 2)).view(kv_heads, n, repeat, prefix).transpose(0, 1)
-        if prefix_bias is not None:
-            shared = shared + prefix_bias
-        weights = torch.softmax(torch.cat([shared, own], -1), -1)
-        flat = weights[..., :prefix].transpose(0, 1).reshape(kv_heads, n * repeat, prefix)
-        out = torch.matmul(weights[..., prefix:], values)
-        out = out + torch.bmm(flat, store.prefix_values).view(kv_heads, n, repeat, v_dim).transpose(0, 1)
+        # What several rows see is one matrix product for all of them.
+        shared = [each.stored(layer) for each in self.above]
+        scores = [each.multiply(q, keys.transpose(2, 3)) for each, (keys, _) in zip(self.above, shared, strict=True)]
+        scores.append(torch.matmul(q, store.keys[:n, :, :longest].transpose(2, 3)))
+        biases = self._biases(q.dtype, window)
+        scores = [each if bias is None else each + bias for each, bias in zip(scores, biases, strict=True)]
+        weights = torch.softmax(torch.cat(scores, -1) if shared else scores[0], -1)
+        *parts, own = weights.split([each.shape[-1] for each in scores], -1)
+        out = torch.matmul(own, store.values[:n, :, :longest])
+        for each, part, (_, values) in zip(self.above, parts, shared, strict=True):
+            out = out + each.multiply(part, values)
         return out.reshape(1, n, heads, v_dim)
 
     def _index(self, kv_heads: int) -> Tensor:
@@ -179,33 +207,36 @@ class DecodePlan:
             self._write_index[kv_heads] = row + self.lengths.repeat_interleave(kv_heads)
         return self._write_index[kv_heads]
 
-    def _biases(self, dtype: torch.dtype, window: int | None) -> tuple[Tensor, Tensor | None]:
-        """Of the own keys [n, 1, 1, longest] and the prefix's [n, 1, 1, P]: -inf for what a token does not see."""
-        if window and window >= self.prefix + self.longest:
+    def _biases(self, dtype: torch.dtype, window: int | None) -> list[Tensor | None]:
+        """For each part of the keys, [n, 1, 1, keys]: -inf for what a token does not see; None: it sees all."""
+        if window and window >= int(self.positions.max()) + 1:
             window = None
         if window not in self._bias:
-            first = 0 if window else self.prefix  # all see the whole prefix if there is no window
-            key = torch.arange(first, self.prefix + self.longest, device=self.lengths.device)
-            distance = (self.lengths[:, None] + self.prefix - key)[:, None, None]
-            hidden = (distance < 0) | (distance >= window) if window else distance < 0
-            bias = torch.zeros(hidden.shape, dtype=dtype, device=key.device).masked_fill_(hidden, -inf)
-            self._bias[window] = bias[..., -self.longest :], bias[..., : self.prefix] if window else None
+            own = self.lengths[:, None, None] - _range(self.longest, self.lengths)
+            found: list[Tensor | None] = []
+            for distance in (*_distances(self.above, self.positions.T), own):
+                hidden = (distance < 0) | (distance >= window) if window else distance < 0
+                bias = torch.zeros(hidden.shape, dtype=dtype, device=hidden.device).masked_fill_(hidden, -inf)
+                found.append(bias[:, None] if bool(hidden.any()) else None)
+            self._bias[window] = found
         return self._bias[window]
 
 
 class PrefillPlan:
-    """Appends new tokens to some slots; their tokens follow each other in one row.
+    """Appends new tokens to some rows; their tokens follow each other in one row.
 
     Args:
-        rows: [B] slots, each named once.
-        history: [B] the own tokens that each slot already holds.
+        rows: [B] of the cache, each named once.
+        history: [B] the own tokens that each row already holds.
         lengths: B counts of new tokens, each at least 1.
+        above: what comes before the own tokens, from the first tokens on.
     """
 
-    def __init__(self, cache: SlotCache, rows: Tensor, history: Tensor, lengths: Sequence[int]) -> None:
+    def __init__(
+        self, cache: Cache, rows: Tensor, history: Tensor, lengths: Sequence[int], above: Sequence[Above] = ()
+    ) -> None:
         device = rows.device
-        self.cache, self.rows = cache, rows
-        self.prefix = cache.prefix_length
+        self.cache, self.rows, self.above = cache, rows, above
         self.batch, self.width = len(lengths), max(lengths)
         count = torch.tensor(lengths, device=device)
         batch_row = torch.repeat_interleave(torch.arange(self.batch, device=device), count)
@@ -215,12 +246,13 @@ class PrefillPlan:
         self.full = len(batch_row) == self.batch * self.width
         self.token_row = rows[batch_row]
         self.token_slot = history[batch_row] + column
-        self.positions = (self.token_slot + self.prefix)[None]
+        before = sum((each.lengths for each in above), torch.zeros_like(history))
+        self.positions = (self.token_slot + before[batch_row])[None]
         self.last = count.cumsum(0) - 1  # [B] index of each row's last token
         self.longest = int((history + count).max())
-        key = torch.arange(self.prefix + self.longest, device=device)[None, None]
-        query = (history[:, None] + torch.arange(self.width, device=device)[None] + self.prefix)[:, :, None]
-        self.distance = (query - key)[:, None]  # [B, 1, width, keys]
+        query = history[:, None] + _range(self.width, history)  # [B, width]
+        own = query[:, :, None] - _range(self.longest, history)
+        self.distance = torch.cat([*_distances(above, query + before[:, None]), own], -1)[:, None]
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
         batch, width = self.batch, self.width
@@ -229,8 +261,9 @@ class PrefillPlan:
         heads = q.shape[1]
         store.keys[self.token_row, :, self.token_slot] = k
         store.values[self.token_row, :, self.token_slot] = v
-        keys = _after_prefix(store.prefix_keys, store.keys[self.rows, :, : self.longest])
-        values = _after_prefix(store.prefix_values, store.values[self.rows, :, : self.longest])
+        own = store.keys[self.rows, :, : self.longest], store.values[self.rows, :, : self.longest]
+        parts = [*(each.of_each(layer) for each in self.above), own]
+        keys, values = (torch.cat(each, 2) for each in zip(*parts, strict=True))
         padded = q
         if not self.full:
             padded = q.new_zeros(batch * width, *q.shape[1:]).index_copy_(0, self.index, q)
@@ -240,39 +273,58 @@ class PrefillPlan:
         return (out if self.full else out[self.index])[None]
 
 
+def _range(length: int, like: Tensor) -> Tensor:
+    return torch.arange(length, device=like.device)
+
+
+def _distances(above: Sequence[Above], positions: Tensor) -> list[Tensor]:
+    """From each key of each part to tokens at ``positions`` [B, width], as [B, width, keys]; negative: no such key."""
+    found, start = [], torch.zeros_like(positions[:, :1])
+    for each in above:
+        key = _range(each.longest, positions)
+        distance = (positions - start)[:, :, None] - key
+        found.append(distance.masked_fill((key >= each.lengths[:, None])[:, None], -1))
+        start = start + each.lengths[:, None]
+    return found
+
+
 class TrainPlan:
-    """Differentiable: ``[prefix | sequence 0 | sequence 1 | …]`` in one row, the prefix computed once.
+    """Differentiable: the tokens of all nodes of a tree in one row, each computed once.
 
     Args:
-        prefix: P tokens that all sequences share, 0 for none.
-        lengths: own tokens of each sequence, after the prefix.
         padding: unused tokens at the end of the row.
     """
 
-    def __init__(self, prefix: int, lengths: Sequence[int], device: torch.device, padding: int = 0) -> None:
-        self.prefix = prefix
-        count = torch.tensor(lengths, device=device)
-        start = count.cumsum(0) - count
-        row = torch.repeat_interleave(torch.arange(len(lengths), device=device), count)
-        column = torch.arange(len(row), device=device) - start[row]
+    def __init__(self, nodes: Sequence[Node], device: torch.device, padding: int = 0) -> None:
         nothing = torch.zeros(padding, dtype=torch.long, device=device)
-        self.positions = torch.cat([torch.arange(prefix, device=device), column + prefix, nothing])[None]
+        depth = [torch.arange(node.depth, node.depth + node.length, device=device) for node in nodes]
+        self.positions = torch.cat([*depth, nothing])[None]
+        children: dict[int, list[Node]] = {}
+        for node in nodes:
+            children.setdefault(node.parent, []).append(node)
         self._buckets = [
-            Bucket(prefix, start[rows] + prefix, count[rows])
-            for rows in (torch.tensor(chosen, device=device) for chosen in _alike(lengths))
+            Bucket(_before(nodes, parent, device), [own[index] for index in chosen], device)
+            for parent, own in children.items()
+            for chosen in _alike([node.length for node in own])
         ]
         tokens = torch.cat([bucket.tokens for bucket in self._buckets])
-        padded = torch.cat([bucket.real for bucket in self._buckets])
-        place = padded.nonzero()[:, 0][tokens[padded].argsort()]  # of each own token among the buckets' rows
+        real = torch.cat([bucket.real for bucket in self._buckets])
+        place = real.nonzero()[:, 0][tokens[real].argsort()]  # of each token among the buckets' rows
         self._place = torch.cat([place, nothing])
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
         found = [bucket.attend(q, k, v, scale, window) for bucket in self._buckets]
-        out = (found[0] if len(found) == 1 else torch.cat(found))[self._place]
-        if self.prefix:
-            q, k, v = (x[:, :, : self.prefix] for x in (q, k, v))
-            out = torch.cat([_tokens_first(_causal(q, k, v, scale, window)), out])
-        return out[None]
+        return (found[0] if len(found) == 1 else torch.cat(found))[self._place][None]
+
+
+def _before(nodes: Sequence[Node], parent: int, device: torch.device) -> Tensor:
+    """The indices of the tokens of a node and of those before it, in order."""
+    parts = []
+    while parent >= 0:
+        node = nodes[parent]
+        parts.append(torch.arange(node.start, node.start + node.length, device=device))
+        parent = node.parent
+    return torch.cat(parts[::-1]) if parts else torch.arange(0, device=device)
 
 
 def _alike(lengths: Sequence[int]) -> list[list[int]]:
@@ -287,33 +339,39 @@ def _alike(lengths: Sequence[int]) -> list[list[int]]:
     return groups
 
 
+def _after_prefix(prefix: Tensor, own: Tensor) -> Tensor:
+    """[kv_heads, P, dim], [B, kv_heads, N, dim] -> [B, kv_heads, P + N, dim]."""
+    return torch.cat([prefix[None].expand(len(own), -1, -1, -1), own], 2)
+
+
 class Bucket:
-    """Some sequences, padded to the longest of them.
+    """Nodes with the same parent, padded to the longest of them.
 
     Args:
-        starts: [B] indices of their first own tokens in the whole row.
-        lengths: [B] of their own tokens.
+        before: [A] the indices of the tokens that all of them see.
     """
 
-    def __init__(self, prefix: int, starts: Tensor, lengths: Tensor) -> None:
-        self.prefix, self.batch, self.width = prefix, len(lengths), int(lengths.max())
-        column = torch.arange(self.width, device=lengths.device)
+    def __init__(self, before: Tensor, nodes: Sequence[Node], device: torch.device) -> None:
+        lengths = torch.tensor([node.length for node in nodes], device=device)
+        starts = torch.tensor([node.start for node in nodes], device=device)
+        self.before, self.batch, self.width = before, len(nodes), int(lengths.max())
+        column = torch.arange(self.width, device=device)
         self.real = (column < lengths[:, None]).view(-1)  # [B * width]
-        # Padding repeats a sequence's last token at later positions, which none of its queries sees.
+        # Padding repeats a node's last token at later positions, which none of its queries sees.
         self.tokens = (starts[:, None] + torch.minimum(column, lengths[:, None] - 1)).view(-1)
-        self.distance = column[:, None] + prefix - torch.arange(prefix + self.width, device=lengths.device)
+        self.distance = column[:, None] + len(before) - torch.arange(len(before) + self.width, device=device)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
         """The whole row's q, k, v -> [B * width, heads, dim]."""
-        if not self.prefix:
+        if not len(self.before):
             out = _causal(self._own(q), self._own(k), self._own(v), scale, window)
             return out.transpose(1, 2).flatten(0, 1)
-        keys = _after_prefix(k[0, :, : self.prefix], self._own(k))
-        values = _after_prefix(v[0, :, : self.prefix], self._own(v))
+        keys = _after_prefix(k[0, :, self.before], self._own(k))
+        values = _after_prefix(v[0, :, self.before], self._own(v))
         out = _padded_attention(self._own(q), keys, values, self.distance, scale, window)
         return out.transpose(1, 2).flatten(0, 1)
 
     def _own(self, x: Tensor) -> Tensor:
-        """[1, H, P+N, dim] -> the sequences' own tokens as [B, H, width, dim]."""
+        """[1, H, N, dim] -> the nodes' tokens as [B, H, width, dim]."""
         own = _tokens_first(x)[self.tokens]
         return own.view(self.batch, self.width, *own.shape[1:]).transpose(1, 2)

@@ -103,12 +103,10 @@ class RaggedPolicy(Policy):
         return logits
 
     def target_logits(self, packed: Packed) -> Tensor:
-        prefix, tokens = len(packed.prefix), packed.flat_ids
-        padding = padding_of(prefix + len(tokens))
-        plan = TrainPlan(prefix, packed.lengths, tokens.device, padding)
-        before = torch.where(packed.first, prefix - 1, packed.targets + prefix - 1)
-        ids = torch.cat([packed.prefix, tokens, tokens.new_zeros(padding)])
-        return self.forward(ids, plan.positions, plan, before)
+        tokens = packed.flat_ids
+        padding = padding_of(len(tokens))
+        plan = TrainPlan(packed.nodes, tokens.device, padding)
+        return self.forward(torch.cat([tokens, tokens.new_zeros(padding)]), plan.positions, plan, packed.before)
 
 
 class PaddedPolicy(Policy):
@@ -133,18 +131,15 @@ class PaddedPolicy(Policy):
         return {name: tensor.to(self.device) for name, tensor in found.items()}
 
     def target_logits(self, packed: Packed) -> Tensor:
-        prefix, batch = len(packed.prefix), len(packed.lengths)
-        width = prefix + max(packed.lengths)
-        ids = packed.flat_ids.new_zeros(batch, width)
+        lengths = [node.length for node in packed.nodes]
+        ids = packed.flat_ids.new_zeros(len(lengths), max(lengths))
         mask = torch.zeros_like(ids)
-        ids[:, :prefix] = packed.prefix
-        for row, own in enumerate(packed.flat_ids.split(packed.lengths)):
-            ids[row, prefix : prefix + len(own)] = own
-            mask[row, : prefix + len(own)] = 1
+        for row, own in enumerate(packed.flat_ids.split(lengths)):
+            ids[row, : len(own)] = own
+            mask[row, : len(own)] = 1
         images = self.inputs(ids, packed.images)
         logits = self.model(input_ids=ids, attention_mask=mask, use_cache=False, **images).logits
-        rows, columns = mask[:, prefix:].nonzero()[packed.targets].T
-        picked: Tensor = logits[rows, prefix + columns - 1]
+        picked: Tensor = logits[packed.sequence, packed.place - 1]
         if self.vision is None or picked.shape[1] == 1:  # of a critic
             return picked
         reserved = torch.tensor(self.vision.reserved, device=picked.device)

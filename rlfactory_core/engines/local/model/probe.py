@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rlfactory_core.engines.local.model.pack import pack
-from rlfactory_core.engines.local.model.plans import DecodePlan, PrefillPlan, PrefixPlan, SlotCache
+from rlfactory_core.engines.local.model.plans import Above, Cache, DecodePlan, PrefillPlan
 from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy, token_logprobs
 from rlfactory_core.types import TrainSequence
 
@@ -132,20 +132,22 @@ def _sampling_pass(policy: RaggedPolicy, sequences: list[TrainSequence]) -> Tens
     """The same log-probs through prefix, prefill and decode, the last `DECODED` tokens of each one by one."""
     device = policy.device
     longest = max(len(sequence.ids) for sequence in sequences)
-    cache = SlotCache(len(sequences), longest)
+    cache, shared = Cache(len(sequences), longest), Cache(1, PREFIX)
+    rows = torch.arange(len(sequences), device=device)
+    nothing = torch.zeros_like(rows)
     prefix = torch.tensor(sequences[0].ids[:PREFIX], device=device)
-    positions = torch.arange(PREFIX, device=device)[None]
-    policy.forward(prefix, positions, PrefixPlan(cache), positions[0, -1:])
+    first = PrefillPlan(shared, rows[:1], nothing[:1], [PREFIX])
+    policy.forward(prefix, first.positions, first, first.last)
+    above = [Above(shared, nothing, nothing + PREFIX)]
     own = [sequence.ids[PREFIX:] for sequence in sequences]
     heads = [len(ids) - DECODED for ids in own]
-    rows = torch.arange(len(own), device=device)
-    plan = PrefillPlan(cache, rows, torch.zeros_like(rows), heads)
+    plan = PrefillPlan(cache, rows, nothing, heads, above)
     flat = torch.tensor([token for ids, head in zip(own, heads, strict=True) for token in ids[:head]], device=device)
     prefilled = policy.forward(flat, plan.positions, plan, torch.arange(len(flat), device=device))
     logits = [[part] for part in prefilled.split(heads)]
     for offset in range(DECODED - 1):
         tokens = torch.tensor([ids[head + offset] for ids, head in zip(own, heads, strict=True)], device=device)
-        decode = DecodePlan(cache, torch.tensor(heads, device=device) + offset)
+        decode = DecodePlan(cache, torch.tensor(heads, device=device) + offset, above)
         for row, new in enumerate(policy.forward(tokens, decode.positions, decode, rows)):
             logits[row].append(new[None])
     targets = torch.tensor([token for ids in own for token in ids[1:]], device=device)

@@ -145,7 +145,7 @@ class WarmStart:
         demonstrations = self.workers.share([self.recipe.probe(rng) for _ in range(PROBE_SIZE)])
         packed = pack([self.encoder.encode(d) for d in demonstrations], self.policy.device)
         right = self.policy.target_logits(packed).argmax(-1) == packed.target_ids
-        turn = torch.cat([torch.zeros(1, dtype=torch.bool), packed.targets[1:] != packed.targets[:-1] + 1]).cumsum(0)
+        turn = torch.cat([torch.zeros(1, dtype=torch.bool), packed.place[1:] != packed.place[:-1] + 1]).cumsum(0)
         turns = int(turn[-1]) + 1
         wrong = torch.zeros(turns).index_add_(0, turn, (~right).float().cpu())
         good, all_turns = self.workers.sum([float((wrong == 0).sum()), float(turns)])

@@ -1,0 +1,73 @@
+"""The prompts that several attempts begin with, each computed once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import torch
+
+from rlfactory_core.engines.local.model.pack import SHORTEST
+from rlfactory_core.engines.local.model.plans import Cache
+
+NO_PROMPT = 0  # the row that stays empty
+
+
+class Prompts:
+    """A cache with a row for each prompt that is asked for a second time; what all prompts share is not part of them.
+
+    A row is kept as long as somebody holds it, and then until its place is needed.
+
+    Args:
+        slots: trajectories that hold a row at once.
+    """
+
+    def __init__(self, slots: int) -> None:
+        rows = 2 + slots // 2
+        self.cache = Cache(rows, 256)
+        self.ids: list[tuple[int, ...]] = [()] * rows
+        self.lengths = torch.zeros(rows, dtype=torch.long)
+        self._row: dict[tuple[int, ...], int] = {}  # of the prompts that are computed with today's weights
+        self._asked: Counter[int] = Counter()  # how often for a prompt, by its hash
+        self._holders = [0] * rows
+        self._free = dict.fromkeys(range(1, rows))  # rows that nobody holds; the one that was held last is the last
+
+    def hold(self, prompts: Sequence[tuple[int, ...]]) -> tuple[list[int], list[int]]:
+        """A row for each of these prompts: its own, that of a prompt which it continues, or `NO_PROMPT`.
+
+        Returns:
+            these rows, and those that have to be computed first.
+        """
+        self._asked.update(map(hash, prompts))
+        new: list[int] = []
+        found = []
+        for prompt in prompts:
+            row = self._row.get(prompt)
+            if row is None and len(prompt) >= SHORTEST and self._free and self._asked[hash(prompt)] > 1:
+                row = self._replace(next(iter(self._free)), prompt)
+                new.append(row)
+            if row is None:
+                begun = [each for each in self._row if prompt[: len(each)] == each]
+                row = self._row[max(begun, key=len)] if begun else NO_PROMPT
+            self._holders[row] += 1
+            self._free.pop(row, None)
+            found.append(row)
+        return found, new
+
+    def release(self, row: int) -> None:
+        self._holders[row] -= 1
+        if not self._holders[row] and row != NO_PROMPT:
+            self._free[row] = None
+
+    def forget(self) -> None:
+        """The weights or what all prompts share have changed; who holds a row keeps it."""
+        self._row.clear()
+        self._asked.clear()
+        self._free = dict.fromkeys(sorted(self._free))  # a run and its resume use the same rows
+
+    def _replace(self, row: int, prompt: tuple[int, ...]) -> int:
+        if self._row.get(self.ids[row]) == row:
+            del self._row[self.ids[row]]
+        self.ids[row], self._row[prompt] = prompt, row
+        self.lengths[row] = len(prompt)
+        return row
