@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import takewhile
+from itertools import count, takewhile
 from typing import Any
 
 from rlfactory_core.errors import DataError
@@ -35,12 +35,18 @@ _ROLES: Mapping[str, Role] = {
 _REASONING = ("reasoning_content", "reasoning", "thinking")
 _READ = frozenset(("role", "from", "content", "value", "name", "tool_calls", "function_call", "tool_call_id"))
 _BESIDE = frozenset(
-    ("annotations", "author", "created_at", "date", "id", "index", "loss", "metadata", "model", "score")
+    ("annotations", "author", "created_at", "date", "id", "index", "loss", "loss_weight", "metadata", "model", "score")
 )
 _BESIDE |= {"source", "timestamp", "token_count", "train", "trainable", "turn", "type", "weight"}
 """Fields about a message, which no chat template writes."""
 _KNOWN = _READ | _BESIDE | {"refusal", *_REASONING}
-_TEXTS = ("text", "input_text", "output_text")  # types of parts
+_PARTS: Mapping[str, str] = {
+    **dict.fromkeys(("text", "input_text", "output_text"), "text"),
+    **dict.fromkeys(("thinking", "reasoning"), "thought"),
+    "tool_call": "call",
+}
+"""Types of parts. LLaMA-Factory has the text of each in ``value``, and calls as JSON."""
+_TEXT_KEYS: Mapping[str, str] = {"text": "text", "thought": "thinking"}
 _ADJACENT = re.compile(r"['\"]\s+['\"]")  # texts without a comma between them: numpy's way to write a list
 _PRINTED = re.compile(r"['\"}\]]\s+['\"{\[]|\barray\(\[")  # data as numpy prints it, which nothing reads again
 _SAID = rf"['\"](?:role|from)['\"]\s*:\s*['\"](?:{'|'.join(_ROLES)})['\"]"
@@ -92,6 +98,17 @@ def read_prompt(value: Any, place: str) -> str | tuple[Message, ...]:
     Raises:
         DataError: it is empty, or a message cannot be read.
     """
+    value = messages_in(value, place)
+    if isinstance(value, str):
+        return value
+    messages = read_messages(value, place)
+    if not any(message.content.strip() for message in messages):
+        raise DataError(f"{place} holds only empty messages.")
+    return messages
+
+
+def messages_in(value: Any, place: str) -> str | Sequence[Any]:
+    """A prompt's text, or its messages as they stand; raises as `read_prompt`."""
     if isinstance(value, str) and value.strip():
         found = data_in(_unquoted(value))
         if not _has_role(found) and _holder(found) is None:
@@ -105,11 +122,19 @@ def read_prompt(value: Any, place: str) -> str | tuple[Message, ...]:
         value = [value] if _has_role(value) else value
     if not isinstance(value, Sequence) or isinstance(value, str | bytes) or not value:
         raise DataError(f"{place} is empty or not a prompt; expected a text or a list of messages.")
+    return value
+
+
+def read_messages(items: Sequence[Any], place: str) -> tuple[Message, ...]:
+    """One message for each item, of which the assistant's stand in the same order; raises as `read_prompt`."""
     reader = _Conversation(place)
-    messages = _in_order([reader.message(item) for item in value])
-    if not any(message.content.strip() for message in messages):
-        raise DataError(f"{place} holds only empty messages.")
-    return messages
+    return _in_order([reader.message(item) for item in items])
+
+
+def role_of(item: Mapping[str, Any]) -> Role | None:
+    """The role of a message as it stands; None if it has none that is known."""
+    said = item.get("role", item.get("from"))
+    return _ROLES.get(said.lower()) if isinstance(said, str) else None
 
 
 def _in_order(messages: list[Message]) -> tuple[Message, ...]:
@@ -146,8 +171,7 @@ class _Conversation:
 
     def message(self, item: Any) -> Message:
         given = {key: value for key, value in item.items() if value is not None} if isinstance(item, Mapping) else {}
-        said = given.get("role", given.get("from"))
-        role = _ROLES.get(said.lower()) if isinstance(said, str) else None
+        said, role = given.get("role", given.get("from")), role_of(given)
         if role is None:
             roles = "system, developer, user, assistant or tool"
             raise self.wrong(item, f"{{role, content}} with a text and one of the roles {roles}")
@@ -189,22 +213,28 @@ class _Conversation:
             return content, ""
         parts = [_without_nulls(part) for part in content] if isinstance(content, list) else []
         data = role == "tool" and all(isinstance(part, str) for part in parts)
-        if parts and not data and all(_is_text(part) or _is_thought(part) for part in parts):
-            texts = (part if isinstance(part, str) else part["text"] for part in parts if _is_text(part))
-            return "".join(texts), "".join(part["thinking"] for part in parts if _is_thought(part))
+        kinds = [_kind(part) for part in parts]
+        if parts and not data and all(kinds):
+            texts, thoughts = (
+                "".join(_text_of(part) for part, kind in zip(parts, kinds, strict=True) if kind == wanted)
+                for wanted in ("text", "thought")
+            )
+            return (None if not texts and "call" in kinds else texts), thoughts
         if role == "tool":  # a result as data
             return json.dumps(_without_nulls(content), ensure_ascii=False), ""
         if content == []:
             return None, ""
-        kinds = sorted({str(part.get("type") if isinstance(part, Mapping) else part)[:40] for part in parts})
-        raise self.wrong(item, f"{{role, content}} with a text, or parts with texts; got {', '.join(kinds) or content}")
+        types = sorted({str(part.get("type") if isinstance(part, Mapping) else part)[:40] for part in parts})
+        raise self.wrong(item, f"{{role, content}} with a text, or parts with texts; got {', '.join(types) or content}")
 
     def _listed_calls(self, given: Mapping[str, Any], item: Any) -> Sequence[Any]:
         calls = given.get("tool_calls", [])
         calls = data_in(calls) if isinstance(calls, str) and calls.strip() else calls or []
         if not isinstance(calls, list | tuple):
             raise self.wrong(item, "tool_calls as a list")
-        return [*calls, *([given["function_call"]] if given.get("function_call") else [])]
+        parts = given.get("content") if isinstance(given.get("content"), list) else ()
+        called = [part["value"] for part in parts if _kind(part) == "call"]
+        return [*calls, *called, *([given["function_call"]] if given.get("function_call") else [])]
 
     def _calls(self, items: Sequence[Any], item: Any) -> tuple[ToolCall, ...]:
         found = []
@@ -219,7 +249,8 @@ class _Conversation:
             arguments = _arguments(given)
             if arguments is None:
                 raise self.wrong(item, f"arguments of {name} that are a JSON object; got {given!r:.200}")
-            call_id = str(call.get("id") or "") or f"call_{len(self.names)}"
+            unused = (f"call_{number}" for number in count(len(self.names)) if f"call_{number}" not in self.names)
+            call_id = str(call.get("id", "")) or next(unused)
             text = given if isinstance(given, str) and given.strip() else json.dumps(arguments, ensure_ascii=False)
             found.append(ToolCall(call_id, name, text, arguments))
             self.open[call_id] = self.names[call_id] = name
@@ -229,19 +260,24 @@ class _Conversation:
         """The id of the call that a result answers, and the tool's name."""
         name = given.get("name")
         waiting: Iterator[str] = (call for call, of in self.open.items() if name in (None, of))
-        call_id = given.get("tool_call_id") or next(waiting, None)
-        self.open.pop(str(call_id), None)
-        return call_id, name or self.names.get(str(call_id))
+        call_id = str(given.get("tool_call_id", "")) or next(waiting, None)
+        self.open.pop(call_id or "", None)
+        return call_id, name or self.names.get(call_id or "")
 
 
-def _is_text(part: Any) -> bool:
+def _kind(part: Any) -> str | None:
+    """What a part of a content is: a text, a thought or a call; None: something else, such as an image."""
     if isinstance(part, str):
-        return True
-    return isinstance(part, Mapping) and isinstance(part.get("text"), str) and part.get("type", "text") in _TEXTS
+        return "text"
+    kind = _PARTS.get(part.get("type", "text")) if isinstance(part, Mapping) else None
+    return kind if kind and isinstance(part.get("value", part.get(_TEXT_KEYS.get(kind, ""))), str) else None
 
 
-def _is_thought(part: Any) -> bool:
-    return isinstance(part, Mapping) and isinstance(part.get("thinking"), str) and part.get("type") == "thinking"
+def _text_of(part: Any) -> str:
+    if isinstance(part, str):
+        return part
+    text: str = part.get("value", part.get(_TEXT_KEYS[str(_kind(part))]))
+    return text
 
 
 def _without_nulls(value: Any) -> Any:

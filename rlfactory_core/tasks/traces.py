@@ -1,63 +1,56 @@
 """Reads traces: whole conversations, from which a model learns what the assistant wrote, in the layouts of others.
 
 - OpenAI, TRL, verl: ``messages`` and ``tools``, or ``prompt`` and ``completion`` or ``response``, texts or messages.
-- ShareGPT: ``conversations`` of ``from`` and ``value`` (``function_call``, ``observation``), ``system``, ``tools``.
+- ShareGPT, LLaMA-Factory: ``conversations`` of ``from`` and ``value`` (``function_call``, ``observation``), ``system``,
+  ``tools``.
 - xLAM, APIGen: ``query``, ``answers``, ``tools``, the latter two as JSON.
-- ToolACE: ``system`` with the functions as JSON; ``conversations`` whose calls are ``[name(argument=value)]``.
+- ToolACE, Hermes: the tools, the calls and their results are in texts, see `trace_texts`.
 
-What is not understood is refused, with its row.
+Each row may have another layout. What is not understood is refused, with its row; what is understood and not learnt
+is in `Trace.notes`.
 """
 
 from __future__ import annotations
 
-import ast
-import json
+import math
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rlfactory_core.errors import DataError, nearest
 from rlfactory_core.tasks.data import rows_of
-from rlfactory_core.tasks.messages import data_in, read_prompt
-from rlfactory_core.types import Message, ToolCall, ToolSpec
+from rlfactory_core.tasks.messages import data_in, messages_in, read_messages, role_of
+from rlfactory_core.tasks.trace_texts import tools_in, with_calls
+from rlfactory_core.tasks.trace_tools import no_json, tool_specs
+from rlfactory_core.types import Message, Role, ToolSpec
 
 _WHOLE = ("messages", "conversations", "conversation")
 _ENDS = ("completion", "response")  # of a row whose prompt is a column of its own
-_TYPES: Mapping[str, str] = {
-    "dict": "object",
-    "float": "number",
-    "double": "number",
-    "str": "string",
-    "char": "string",
-    "int": "integer",
-    "long": "integer",
-    "bool": "boolean",
-    "list": "array",
-    "tuple": "array",
-    "set": "array",
-}
-"""Names of types in the schemas of BFCL, xLAM and ToolACE -> JSON schema's; ``any`` has none there."""
-_ANY = ("any", "object or array", "")
-_FUNCTIONS = re.compile(r"(?s)^.*?functions in JSON format that you can invoke:\s*(\[.*\])\.?\s*Should you decide.*$")
-"""ToolACE's system message. A chat format writes tools and the form of calls itself, so its words are left out."""
-_CALLS = re.compile(r"(?s)^\s*\[\s*[^\[\](){}]+\(.*\)\s*\]\s*$")
+_WEIGHTS = ("weight", "loss_weight", "loss", "train", "trainable")  # fields of a message: whether it is learnt
+_MEDIA = ("images", "image", "videos", "video", "audios", "audio")
+_THINKING = re.compile(r"(?s)\s*<think>(.*?)</think>\s*")
+_NAMED_ROWS, _LISTED_ROWS = 3, 50  # whose reasons, and whose numbers an error has
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One conversation, from which each turn of the assistant is learnt.
+    """One conversation, from which turns of the assistant are learnt.
 
     Args:
         place: the file and the row, for errors.
-        tools: that the model is shown; None: the file says nothing of tools.
+        messages: end with a turn of the assistant.
+        tools: that the model is shown.
+        learnt: whether it is learnt from, for each turn of the assistant.
+        notes: what the row has beside, which is not used.
     """
 
     place: str
     messages: tuple[Message, ...]
-    tools: tuple[ToolSpec, ...] | None = None
+    tools: tuple[ToolSpec, ...] = ()
+    learnt: tuple[bool, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def prompt(self) -> tuple[Message, ...]:
@@ -66,207 +59,218 @@ class Trace:
         return self.messages[:first]
 
 
-def read_traces(path: Path) -> Iterator[Trace]:
+def read_traces(path: Path, tools: Sequence[ToolSpec] | None = None) -> list[Trace]:
     """All rows of a file of JSON lines, of a JSON array or of a parquet file.
 
+    Args:
+        tools: of rows that say nothing of tools, such as the task's.
+
     Raises:
-        DataError: the file cannot be read, or a row is no trace; the message names the row.
+        DataError: the file cannot be read, has no rows, or rows are no traces; the message names them.
         MissingExtraError: the file is parquet, and pyarrow is not installed.
     """
+    found: list[Trace] = []
+    refused: dict[int, str] = {}
+    number = -1
     for number, row in enumerate(rows_of(path)):
-        yield read_trace(row, f"{path}, row {number} (from 0)")
-
-
-def read_trace(row: Mapping[str, Any], place: str) -> Trace:
-    """One row of any of the layouts.
-
-    Raises:
-        DataError: as `read_traces`.
-    """
-    row = {key: value for key, value in row.items() if value is not None}
-    tools = tool_specs(row["tools"], f"{place}: column 'tools'") if row.get("tools") not in (None, "", []) else None
-    if {"query", "answers"} <= row.keys():
-        return _checked(Trace(place, _question_and_calls(row["query"], row["answers"], place), tools))
-    column = next((name for name in _WHOLE if row.get(name)), None)
-    if column is not None:
-        messages = _messages(row[column], f"{place}: column {column!r}")
-    elif row.get("prompt") and (end := next((name for name in _ENDS if row.get(name)), None)):
-        messages = _messages(row["prompt"], f"{place}: column 'prompt'")
-        messages += _messages(row[end], f"{place}: column {end!r}", "assistant")
-    else:
-        raise DataError(
-            f"{place} has the columns {', '.join(row) or 'none'}; expected a conversation in 'messages' or "
-            "'conversations', 'prompt' and 'completion', or 'query' and 'answers'."
-        )
-    if isinstance(system := row.get("system"), str) and system.strip():
-        if messages[0].role == "system":
-            raise DataError(f"{place} has two system messages, in the column 'system' and in {column!r}.")
-        if functions := _FUNCTIONS.match(system):
-            tools = tool_specs(functions[1], f"{place}: column 'system'")
-            messages = tuple(_as_called(messages, [tool.name for tool in tools], place))
-        else:
-            messages = (Message("system", system), *messages)
-    return _checked(Trace(place, messages, tools))
-
-
-def tool_specs(value: Any, place: str) -> tuple[ToolSpec, ...]:
-    """Tools in OpenAI's format, or as ``{name, description, parameters}``; the list may be JSON in a text.
-
-    Raises:
-        DataError: one of them has no name, or two have the same.
-    """
-    listed = data_in(value) if isinstance(value, str) else value
-    if not isinstance(listed, Sequence) or isinstance(listed, str) or not listed:
-        raise DataError(f"{place} holds {str(value)[:200]!r}; expected a list of the schemas of tools.")
-    specs = []
-    for item in listed:
-        entry = data_in(item) if isinstance(item, str) else item
-        function = entry.get("function", entry) if isinstance(entry, Mapping) else {}
-        name = function.get("name") if isinstance(function, Mapping) else None
-        if not isinstance(name, str) or not name:
-            raise DataError(
-                f"{place} holds the tool {str(item)[:200]!r}; expected its name, description and parameters."
-            )
-        specs.append(ToolSpec(name, str(function.get("description") or ""), _parameters(function.get("parameters"))))
-    name, count = Counter(spec.name for spec in specs).most_common(1)[0]
-    if count > 1:
-        raise DataError(f"{place} holds {count} tools with the name {name!r}.")
-    return tuple(specs)
-
-
-def _parameters(given: Any) -> Mapping[str, Any]:
-    """A JSON schema of an object; xLAM writes its properties alone, with ``optional`` in their types."""
-    schema = data_in(given) if isinstance(given, str) else given
-    if not isinstance(schema, Mapping):
-        return {"type": "object", "properties": {}}
-    if "properties" not in schema and schema.get("type") not in ("object", "dict"):
-        properties = {name: each for name, each in schema.items() if isinstance(each, Mapping)}
-        needed = [name for name, each in properties.items() if not _is_optional(each)]
-        schema = {"type": "object", "properties": properties, "required": needed}
-    translated: Mapping[str, Any] = _translated({"type": "object", **schema})
-    return translated
-
-
-def _is_optional(schema: Mapping[str, Any]) -> bool:
-    return "default" in schema or "optional" in str(schema.get("type", "")).lower()
-
-
-def _translated(schema: Any) -> Any:
-    """The schema with the names of types that JSON schema has; nulls, which Arrow writes, are absent keywords."""
-    if isinstance(schema, list | tuple):
-        return [_translated(each) for each in schema]
-    if not isinstance(schema, Mapping):
-        return schema
-    found = {key: _translated(value) for key, value in schema.items() if value is not None}
-    if isinstance(kind := found.get("type"), str):
-        name = kind.lower().split(",")[0].split("[")[0].strip()
-        if name in _ANY:
-            del found["type"]
-        else:
-            found["type"] = _TYPES.get(name, name)
+        try:
+            found.append(read_trace(row, f"{path}, row {number} (from 0)", tools))
+        except DataError as error:
+            refused[number] = str(error)
+    if number < 0:
+        raise DataError(f"{path} has no rows; expected at least one conversation.")
+    if refused:
+        reasons, rows = list(refused.values()), ", ".join(map(str, list(refused)[:_LISTED_ROWS]))
+        rows += ", …" if len(refused) > _LISTED_ROWS else ""
+        several = [f"In all {len(refused)} of {number + 1} rows are refused: {rows}."] if len(refused) > 1 else []
+        raise DataError("\n".join([*reasons[:_NAMED_ROWS], *several]))
     return found
 
 
-def _messages(value: Any, place: str, role: str = "user") -> tuple[Message, ...]:
-    read = read_prompt(value, place)
-    return (Message("assistant" if role == "assistant" else "user", read),) if isinstance(read, str) else read
+def read_trace(row: Mapping[str, Any], place: str, tools: Sequence[ToolSpec] | None = None) -> Trace:
+    """One row of any of the layouts.
+
+    Args:
+        tools: as in `read_traces`.
+
+    Raises:
+        DataError: it cannot be learnt from.
+    """
+    try:
+        return _read(_present(row), place, tools)
+    except RecursionError as error:
+        raise DataError(f"{place} is nested too deeply.") from error
 
 
-def _question_and_calls(query: Any, answers: Any, place: str) -> tuple[Message, ...]:
+def _present(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that have a value; pandas writes NaN where there is none."""
+    return {
+        key: value
+        for key, value in row.items()
+        if value is not None and not (isinstance(value, float) and math.isnan(value))
+    }
+
+
+def _read(row: Mapping[str, Any], place: str, default: Sequence[ToolSpec] | None) -> Trace:
+    _refuse_other_kinds(row, place)
+    tools = _tools(row, place)
+    items, learnt = _conversation(row, place)
+    messages = list(read_messages(items, place))
+    learnt = _by_column(row, messages, place) or learnt
+    notes = ["enable_thinking, in place of which chat.thinking is used"] if "enable_thinking" in row else []
+    if isinstance(system := row.get("system"), str) and system.strip():
+        messages = [Message("system", system), *messages]
+    if messages[0].role == "system" and (found := tools_in(messages[0].content, place)) is not None:
+        tools, messages = tools or found, messages[1:]
+        notes.append("the system message, because the chat format writes the tools and the form of calls itself")
+    tools = tuple(default or ()) if tools is None else tools
+    messages = [*with_calls(map(_with_reasoning, messages), tools, place)]
+    turns = [number for number, message in enumerate(messages) if message.role == "assistant"]
+    if not turns or not any(learnt):
+        has = "a weight of 1" if turns else "the role 'assistant'"
+        raise DataError(f"{place} has no turn with {has}, so there is nothing to learn.")
+    if messages[turns[-1] + 1 :]:
+        notes.append("what follows the assistant's last turn")
+    messages = messages[: turns[-1] + 1]
+    _check_order(messages, place)
+    _check_calls(messages, tools, place)
+    return Trace(place, tuple(messages), tools, tuple(learnt), tuple(notes))
+
+
+def _refuse_other_kinds(row: Mapping[str, Any], place: str) -> None:
+    """Refuse rows of which a reader of conversations would miss what they are for."""
+    if {"chosen", "rejected"} <= row.keys():
+        raise DataError(f"{place} holds a preference ('chosen' and 'rejected'); expected a conversation to learn from.")
+    if row.get("label") is False or row.get("kto_tag") is False:
+        raise DataError(f"{place} is labelled false, as an answer that is not wanted; leave it out.")
+    if media := [name for name in _MEDIA if row.get(name)]:
+        raise DataError(f"{place} has {media[0]}, and traces are learnt from as texts; leave the row out.")
+
+
+def _tools(row: Mapping[str, Any], place: str) -> tuple[ToolSpec, ...] | None:
+    """None: the row says nothing of tools. ``functions`` is OpenAI's older name."""
+    column = next((name for name in ("tools", "functions") if name in row), None)
+    if column is None:
+        return None
+    listed = row[column]
+    if isinstance(listed, str) and listed.strip() in ("", "null", "None"):
+        return ()
+    return tool_specs(listed, f"{place}: column {column!r}")
+
+
+def _conversation(row: Mapping[str, Any], place: str) -> tuple[list[Any], list[bool]]:
+    """The messages as they stand, and whether each turn of the assistant is learnt from."""
+    if {"query", "answers"} <= row.keys():
+        return _question_and_calls(row["query"], row["answers"], place), [True]
+    column = next((name for name in _WHOLE if row.get(name)), None)
+    end = next((name for name in _ENDS if row.get(name)), None)
+    if column is not None:
+        return _listed(row[column], f"{place}: column {column!r}", "user", learnt=True)
+    if row.get("prompt") and end is not None:
+        before, not_learnt = _listed(row["prompt"], f"{place}: column 'prompt'", "user", learnt=False)
+        after, learnt = _listed(row[end], f"{place}: column {end!r}", "assistant", learnt=True)
+        return [*before, *after], [*not_learnt, *learnt]
+    raise DataError(
+        f"{place} has the columns {', '.join(row) or 'none'}; expected a conversation in 'messages' or "
+        "'conversations', 'prompt' and 'completion', or 'query' and 'answers'."
+    )
+
+
+def _listed(value: Any, place: str, role: Role, *, learnt: bool) -> tuple[list[Any], list[bool]]:
+    """The messages in a column, and the weights that they have.
+
+    Args:
+        role: of a text.
+        learnt: of a turn without a weight.
+    """
+    items = messages_in(value, place)
+    if isinstance(items, str):
+        items = [{"role": role, "content": items}]
+    weights = []
+    for item in items:
+        fields = item if isinstance(item, Mapping) else {}
+        given = next((fields[name] for name in _WEIGHTS if fields.get(name) is not None), None)
+        weight = _weight(given, f"{place} holds the message {str(item)[:200]!r}")
+        if role_of(fields) == "assistant":
+            weights.append(learnt if weight is None else weight)
+        elif weight:
+            raise DataError(f"{place} wants the message {str(item)[:200]!r} learnt; expected turns of the assistant.")
+    return list(items), weights
+
+
+def _weight(given: Any, place: str) -> bool | None:
+    """None: there is none."""
+    if given is None or (isinstance(given, float) and math.isnan(given)):
+        return None
+    if not isinstance(given, int | float) or given not in (0, 1):
+        raise DataError(f"{place} with the weight {given!r}; expected 0 or 1.")
+    return bool(given)
+
+
+def _by_column(row: Mapping[str, Any], messages: Sequence[Message], place: str) -> list[bool]:
+    """What a column says of the turns: one weight for each message, or for each turn of the assistant."""
+    name = next((name for name in _WEIGHTS if isinstance(row.get(name), list)), None)
+    if name is None:
+        return []
+    weights = [_weight(each, f"{place}: column {name!r} has an entry") is not False for each in row[name]]
+    turns = [number for number, message in enumerate(messages) if message.role == "assistant"]
+    if len(weights) not in (len(messages), len(turns)):
+        raise DataError(
+            f"{place}: column {name!r} has {len(weights)} weights; expected one for each of {len(messages)} messages, "
+            f"or of the assistant's {len(turns)} turns."
+        )
+    return [weights[number] for number in turns] if len(weights) == len(messages) else weights
+
+
+def _question_and_calls(query: Any, answers: Any, place: str) -> list[Any]:
     """xLAM's row, whose answer is in words where no tool is called."""
     calls = data_in(answers) if isinstance(answers, str) else answers
     turn = {"tool_calls": calls} if isinstance(calls, list) and calls else {"content": str(answers).strip()}
     if turn.get("content") in ("", "[]"):
         raise DataError(f"{place}: column 'answers' holds no call and no text, so there is nothing to learn.")
-    return _messages([{"role": "user", "content": str(query)}, {"role": "assistant", **turn}], place)
+    return [{"role": "user", "content": str(query)}, {"role": "assistant", **turn}]
 
 
-def _as_called(messages: Sequence[Message], tools: Sequence[str], place: str) -> Iterator[Message]:
-    """ToolACE's messages with their calls, and with one result for each call, which one message lists."""
-    calls: tuple[ToolCall, ...] = ()
-    for given in messages:
-        written = given.role == "assistant" and _CALLS.match(given.content)
-        message = _with_calls(given, tools, place) if written else given
-        results = data_in(message.content) if message.role == "tool" else None
-        if isinstance(results, list) and len(results) == len(calls):
-            for call, result in zip(calls, results, strict=True):
-                text = json.dumps(result, ensure_ascii=False)
-                yield Message("tool", text, tool_call_id=call.id, name=call.name)
-        else:
-            yield message
-        calls = message.tool_calls
+def _with_reasoning(message: Message) -> Message:
+    """A turn whose thinking is tagged in its text."""
+    found = _THINKING.match(message.content) if message.role == "assistant" and not message.reasoning else None
+    return replace(message, content=message.content[found.end() :], reasoning=found[1].strip()) if found else message
 
 
-def _with_calls(message: Message, tools: Sequence[str], place: str) -> Message:
-    """A turn of the assistant that is a list of calls in ToolACE's form."""
-    names: list[str] = []
-
-    def plain(found: re.Match[str]) -> str:
-        names.append(found[2])
-        return f"{found[1]}call("
-
-    known = "|".join(map(re.escape, sorted(tools, key=len, reverse=True)))
-    text = re.sub(rf"(^\[\s*|\)\s*,\s*)({known})\s*\(", plain, message.content.strip())
-    try:
-        tree = ast.parse(text, mode="eval").body
-        calls = [_keywords(call) for call in tree.elts]  # type: ignore[attr-defined]
-    except (SyntaxError, ValueError, AttributeError, RecursionError) as error:
-        raise DataError(
-            f"{place}: the turn {message.content[:200]!r} is no list of calls of {', '.join(tools)}."
-        ) from error
-    if len(names) != len(calls):
-        raise DataError(f"{place}: the turn {message.content[:200]!r} calls a tool that the row does not have.")
-    made = (
-        ToolCall(f"call_{number}", name, json.dumps(arguments, ensure_ascii=False), arguments)
-        for number, (name, arguments) in enumerate(zip(names, calls, strict=True))
-    )
-    return replace(message, content="", tool_calls=tuple(made))
-
-
-class _Words(ast.NodeTransformer):
-    """JSON's words as Python's."""
-
-    def visit_Name(self, node: ast.Name) -> ast.AST:
-        words = {"true": True, "false": False, "null": None}
-        return ast.copy_location(ast.Constant(words[node.id]), node) if node.id in words else node
-
-
-def _keywords(call: ast.expr) -> dict[str, Any]:
-    """The arguments of a call; raises ValueError where one is not named or no literal."""
-    if not isinstance(call, ast.Call) or call.args:
-        raise ValueError(f"{ast.unparse(call)} is no call with named arguments")
-    return {str(each.arg): ast.literal_eval(_Words().visit(each.value)) for each in call.keywords}
-
-
-def _checked(trace: Trace) -> Trace:
-    """The trace up to the assistant's last turn, if it can be learnt from.
-
-    Raises:
-        DataError: it cannot.
-    """
-    messages, place = trace.messages, trace.place
-    turns = [number for number, message in enumerate(messages) if message.role == "assistant"]
-    if not turns:
-        raise DataError(f"{place} has no turn of the assistant, so there is nothing to learn.")
-    if not turns[0]:
+def _check_order(messages: Sequence[Message], place: str) -> None:
+    """Refuse a conversation that no model can have had."""
+    if messages[0].role == "assistant":
         raise DataError(f"{place} begins with the assistant; expected the question before it.")
-    messages = messages[: turns[-1] + 1]
-    names = [tool.name for tool in trace.tools or ()]
-    open_calls: list[str] = []
+    open_calls: dict[str, str] = {}
+    before = None
     for number, message in enumerate(messages):
         what = f"{place}: message {number} (from 0)"
         if message.role == "tool":
-            if not open_calls:
-                raise DataError(f"{what} is the result of a tool that nobody has called.")
-            open_calls.pop()
-            continue
-        if open_calls:
-            raise DataError(f"{what} follows calls of {', '.join(open_calls)} that have no results.")
-        if message.role == "assistant":
+            if message.tool_call_id not in open_calls:
+                raise DataError(f"{what} is the result of a call that nobody has made, or has a result before it.")
+            del open_calls[message.tool_call_id]
+        elif open_calls:
+            raise DataError(f"{what} follows calls of {', '.join(open_calls.values())} that have no results.")
+        elif message.role == "system" and number:
+            raise DataError(f"{what} is a system message, which many chat templates write at the beginning only.")
+        elif message.role == "assistant":
+            if before == "assistant":
+                raise DataError(f"{what} follows another turn of the assistant; expected what it answers.")
             if not (message.content.strip() or message.tool_calls):
                 raise DataError(f"{what} is an empty turn of the assistant.")
-            open_calls = [call.name for call in message.tool_calls]
-            unknown = [name for name in open_calls if trace.tools is not None and name not in names]
-            if unknown:
-                raise DataError(f"{what} calls {unknown[0]!r}. {nearest(unknown[0], names)}")
-    return replace(trace, messages=messages)
+            open_calls = {call.id: call.name for call in message.tool_calls}
+            if len(open_calls) < len(message.tool_calls):
+                raise DataError(f"{what} has two calls with one id.")
+        before = message.role
+
+
+def _check_calls(messages: Sequence[Message], tools: Sequence[ToolSpec], place: str) -> None:
+    names = [tool.name for tool in tools]
+    for number, message in enumerate(messages):
+        what = f"{place}: message {number} (from 0)"
+        for call in message.tool_calls:
+            if call.name not in names:
+                known = nearest(call.name, names) if names else "It has no tools; expected them in the column 'tools'."
+                raise DataError(f"{what} calls {call.name!r}, a tool that the row does not have. {known}")
+            if (wrong := no_json(call.arguments)) is not None:
+                raise DataError(f"{what} calls {call.name!r} with arguments that are no JSON: {wrong}.")

@@ -21,10 +21,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlfactory_core.chat.parsers.json_calls import read_call_list, read_call_object
-from rlfactory_core.chat.parsers.literals import PYTHON, python_text, read_literal
+from rlfactory_core.chat.parsers.literals import python_text, read_python_call
 from rlfactory_core.chat.parsers.turn import (
     CallObject,
     MalformedError,
@@ -33,7 +33,6 @@ from rlfactory_core.chat.parsers.turn import (
     Syntax,
     TurnReader,
     between,
-    named,
     read_bare,
     skip_space,
 )
@@ -47,9 +46,6 @@ if TYPE_CHECKING:
 _PROBE = {"text": 'a "b"\n', "number": 1}
 _START, _END = "<|python_start|>", "<|python_end|>"
 _LFM2_START, _LFM2_END = "<|tool_call_start|>", "<|tool_call_end|>"
-_HEAD = re.compile(r"\s*+([^\s()\[\]{}=,'\"]*)\s*+\(\s*")
-_KEY = re.compile(r"\s*([^\s()\[\]{}=,'\":]+)\s*=\s*")
-_NEXT = re.compile(r"\s*(?:,|(?P<end>\)))")
 _FORM = "[NAME(KEY=VALUE, …)]"
 _KEYS = ("arguments", "parameters")
 
@@ -67,31 +63,11 @@ def _read_tagged(close: str, turn: TurnReader, start: int) -> int:
     if not turn.text.startswith("[", begin):
         raise MalformedError("no list of calls begins", begin)
     in_json = turn.text.startswith("{", skip_space(turn.text, begin + 1))
-    read = partial(read_call_object, arguments_keys=_KEYS) if in_json else _read_call
+    read = partial(read_call_object, arguments_keys=_KEYS) if in_json else read_python_call
     return read_call_list(turn, begin, read, close)
 
 
-def _read_call(text: str, start: int) -> CallObject:
-    head = named(_HEAD, text, start, "no NAME( begins a call")
-    name, position = head[1], head.end()
-    arguments: dict[str, Any] = {}
-    ends = text.startswith(")", position)
-    end = position + 1
-    while not ends:
-        key = _KEY.match(text, position)
-        if key is None:
-            raise MalformedError("an argument has no KEY=", position, name)
-        value = read_literal(text, key.end(), PYTHON, name)
-        arguments[key[1]] = value.value
-        following = _NEXT.match(text, value.end)
-        if following is None:
-            raise MalformedError("neither a comma nor ) follows an argument", value.end, name)
-        position = end = following.end()
-        ends = following.lastgroup == "end"
-    return CallObject(name, text[head.end() : end - 1].strip(), arguments, end)
-
-
-_BARE = _bare(r"\[\s*[A-Za-z_][\w.-]*\(", _FORM, re.escape(_START), _read_call)
+_BARE = _bare(r"\[\s*[A-Za-z_][\w.-]*\(", _FORM, re.escape(_START), read_python_call)
 _XLAM = r'\[\s*\{\s*"name"\s*:'
 parse_pythonic = Parser((between(_START, _END, partial(_read_tagged, _END), _FORM),), at_start=_BARE)
 parse_lfm2 = Parser((between(_LFM2_START, _LFM2_END, partial(_read_tagged, _LFM2_END), _FORM),))

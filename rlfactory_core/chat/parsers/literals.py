@@ -12,13 +12,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.chat.parsers.json_calls import COLON, MAX_DEPTH, Value, read_value
-from rlfactory_core.chat.parsers.turn import MalformedError, skip_space
+from rlfactory_core.chat.parsers.turn import CallObject, MalformedError, named, skip_space
 
 _WORD = re.compile(r"[A-Za-z]+")
 _NUMBER = re.compile(r"-?\d")
 _STRING = re.compile(r"""'([^'\\]*(?:\\.[^'\\]*)*)'|"([^"\\]*(?:\\.[^"\\]*)*)\"""", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "\0", "\n": "", **{c: c for c in "\\'\"/"}}
+_HEAD = re.compile(r"\s*+([^\s()\[\]{}=,'\"]*)\s*+\(\s*")
+_KEY = re.compile(r"\s*([^\s()\[\]{}=,'\":]+)\s*=\s*")
+_NEXT = re.compile(r"\s*(?:,|(?P<end>\)))")
 _JSON_WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None}
 
 
@@ -61,6 +64,31 @@ def read_literal(text: str, start: int, literals: Literals, name: str = "", dept
     if _NUMBER.match(text, begin):
         return read_value(text, begin, name)
     raise MalformedError(f"no value stands before {text[begin : begin + 16]!r}", begin, name)
+
+
+def read_python_call(text: str, start: int, head: re.Pattern[str] = _HEAD) -> CallObject:
+    """The call ``NAME(KEY=VALUE, …)`` at ``start``.
+
+    Args:
+        head: matches all before the first key; its first group is the name.
+    """
+    begin = named(head, text, start, "no NAME( begins a call")
+    name, position = begin[1], begin.end()
+    arguments: dict[str, Any] = {}
+    ends = text.startswith(")", position)
+    end = position + 1
+    while not ends:
+        key = _KEY.match(text, position)
+        if key is None:
+            raise MalformedError("an argument has no KEY=", position, name)
+        value = read_literal(text, key.end(), PYTHON, name)
+        arguments[key[1]] = value.value
+        following = _NEXT.match(text, value.end)
+        if following is None:
+            raise MalformedError("neither a comma nor ) follows an argument", value.end, name)
+        position = end = following.end()
+        ends = following.lastgroup == "end"
+    return CallObject(name, text[begin.end() : end - 1].strip(), arguments, end)
 
 
 def python_text(value: Any) -> str:
