@@ -6,6 +6,7 @@ Both are played by the same `rollout` as a policy, so that a demonstration has t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.plugins.attributes import optional_attributes
@@ -38,10 +39,14 @@ class WrittenModel:
             return Sampled(message)
         ids = written_ids(self.chat, message)
         read = self.chat.parse(ids, request.tools)
-        if _calls(read) != _calls(message):
-            raise ChatFormatError(
-                f"Chat format {self.chat.name!r} writes the calls {_calls(message)} so that it reads {_calls(read)}."
-            )
+        if any(each in self.chat.stop_token_ids for each in ids[:-1]):
+            raise ChatFormatError(f"the turn {message.content[:80]!r} holds a token that ends a turn.")
+        for what, written, found in zip(_PARTS, _parts(message), _parts(read), strict=True):
+            if written != found:
+                raise ChatFormatError(
+                    f"chat format {self.chat.name!r} writes the {what} {written!r:.200} so that it reads "
+                    f"{found!r:.200}: a model would learn another turn."
+                )
         return Sampled(read, "stop", len(request.ids), len(ids), ids, (0.0,) * len(ids))
 
     async def release(self, session: str) -> None:
@@ -65,7 +70,9 @@ class RecordedEnv:
     async def step(self, turn: Message) -> EnvStep:
         self._parts = self._parts[1:]
         if len(self._parts) > 1:
-            return EnvStep(messages=self._parts[0])
+            ids = [call.id for call in turn.tool_calls]  # as the chat format reads them, in the order of the results
+            results = (replace(each, tool_call_id=key) for key, each in zip(ids, self._parts[0], strict=False))
+            return EnvStep(messages=(*results, *self._parts[0][len(ids) :]))
         return EnvStep(stop=StopReason.ENV_DONE if turn.tool_calls else StopReason.NO_TOOL_CALL)
 
     async def close(self) -> None:
@@ -84,7 +91,10 @@ def written_ids(chat: ChatFormat, message: Message) -> tuple[int, ...]:
             f"Chat format '{chat.name}' cannot write demonstrations: it needs a method written(message) -> str, "
             "the text of a turn with its stop token."
         )
-    return chat.encode(write(message))
+    ids = chat.encode(write(message))
+    if message.reasoning and not chat.parse(ids).reasoning:  # its template has no thinking, which is then a text
+        ids = chat.encode(f"<think>\n{message.reasoning}\n</think>\n\n{write(replace(message, reasoning=''))}")
+    return ids
 
 
 def _between_turns(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
@@ -98,5 +108,10 @@ def _between_turns(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
     return [tuple(part) for part in parts]
 
 
-def _calls(message: Message) -> list[tuple[str, object]]:
-    return [(call.name, dict(call.arguments or {})) for call in message.tool_calls]
+_PARTS = ("calls", "reasoning", "content")
+
+
+def _parts(message: Message) -> tuple[object, str, str]:
+    """What has to be the same in a turn that is written and read again; templates trim its texts."""
+    calls = [(call.name, dict(call.arguments or {})) for call in message.tool_calls]
+    return calls, message.reasoning.strip(), message.content.strip()

@@ -56,7 +56,8 @@ def with_calls(messages: Iterable[Message], tools: Sequence[ToolSpec], place: st
             calls = group[-1].tool_calls
         elif role == "tool" and calls:
             texts = _results(group[0].content, len(calls)) if len(group) == 1 else [each.content for each in group]
-            if len(texts) == len(calls) and (len(group) == 1 or not any(each.tool_call_id for each in group)):
+            named = any(each.tool_call_id for each in group)
+            if len(texts) == len(calls) and (not named or len(group) < len(calls)):
                 pairs = zip(texts, calls, strict=True)
                 group = [Message("tool", text, tool_call_id=call.id, name=call.name) for text, call in pairs]
         yield from group
