@@ -74,7 +74,7 @@ TAGGED = "\n".join(
 )
 TWO = json.dumps([{"c": 18}, {"c": 3}])
 TAGGED_TWO = "\n".join(f"<tool_response>\n{json.dumps(each)}\n</tool_response>" for each in ({"c": 18}, {"c": 3}))
-TOOLACE = f"Here is a list of functions in JSON format that you can invoke:\n{json.dumps([BARE])}. \nShould you [f(a=1)]"
+TOOLACE = f"A list of functions in JSON format that you can invoke:\n{json.dumps([BARE])}. \nWrite [f(a=1)]"
 HERMES = f"You are a function calling model. <tools>\n{json.dumps([OPENAI])}\n</tools> Write <tool_call> tags."
 FACTORY = [  # LLaMA-Factory's own layout of its version 1
     {"role": "user", "content": [{"type": "text", "value": "Rome and Oslo?"}], "loss_weight": 0.0},
