@@ -232,8 +232,8 @@ class _Conversation:
         calls = data_in(calls) if isinstance(calls, str) and calls.strip() else calls or []
         if not isinstance(calls, list | tuple):
             raise self.wrong(item, "tool_calls as a list")
-        parts = given.get("content") if isinstance(given.get("content"), list) else ()
-        called = [part["value"] for part in parts if _kind(part) == "call"]
+        content = given.get("content")
+        called = [part["value"] for part in content if _kind(part) == "call"] if isinstance(content, list) else []
         return [*calls, *called, *([given["function_call"]] if given.get("function_call") else [])]
 
     def _calls(self, items: Sequence[Any], item: Any) -> tuple[ToolCall, ...]:
