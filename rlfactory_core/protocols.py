@@ -297,6 +297,7 @@ class ScorerTraits:
 
     inline: bool = False  # it computes quickly and never waits, so it runs without an asyncio task and a deadline
     deadline_s: float | None = None  # seconds, unless the configuration gives them; None: 60 s
+    live_state: bool = False  # it reads state that no stored trajectory has, so ``rlfactory rescore`` refuses it
     opinion: bool = False  # a model decides, so checks require the full score of right answers only on average
     bounds: tuple[float, float] = (0.0, 1.0)  # the lowest and the highest unweighted score
     injections: Sequence[str] = ()  # texts for ``plugins redteam``, with ``{answer}`` for a wrong answer

@@ -29,6 +29,7 @@ COMMANDS = {
     "eval": LazyCommand("rlfactory_core.cli.evaluate:evaluate", "Measure a model on a plugin's held-out samples."),
     "report": LazyCommand("rlfactory_core.cli.report:report", "Write a run's page of plots, at any time."),
     "trace": LazyCommand("rlfactory_core.cli.trace:trace", "Show a run's trajectories."),
+    "rescore": LazyCommand("rlfactory_core.cli.rescore:rescore", "Score a run's trajectories anew, without sampling."),
     "play": PluginCommand("devkit", "play", "Talk to a model with a task's tools, and change its turns."),
     "ui": PluginCommand("ui", "ui", "Start runs, watch them and look into them, in the browser."),
     "tools": LazyCommand("rlfactory_core.cli.tools:tools", "See a task's or MCP servers' tools, and call one by hand."),

@@ -26,6 +26,7 @@ __all__ = [
     "DATA",
     "EVAL_DATA",
     "JSON",
+    "JUDGE",
     "MCP",
     "PLACES",
     "REST",
@@ -168,6 +169,9 @@ REWARD = click.option(
     callback=lambda _context, _parameter, given: tuple(map(_reward, given)),
     help="Instead of the task's rewards; may be repeated.",
 )
+JUDGE = click.option(
+    "--judge", metavar="URL", help="Adds the reward judge, or moves it, to the server at this address."
+)
 _SHARED = (
     click.option(
         "--agent", metavar="CMD", help="A program of your own that plays instead of the task's loop, in any language."
@@ -179,7 +183,7 @@ _SHARED = (
     ),
     MCP,
     REWARD,
-    click.option("--judge", metavar="URL", help="Adds the reward judge, or moves it, to the server at this address."),
+    JUDGE,
     click.option(
         "--recipe", metavar="NAME", help="A configuration that a plugin brings; all other options and keys override it."
     ),

@@ -26,7 +26,11 @@ _FOLD_LINES = 12  # of a longer masked part, only the first and last lines are s
 
 @click.command()
 @click.argument("run")
-@click.option("--step", help="A step's number, or `before` or `after` for the evaluations. Default: the last step.")
+@click.option(
+    "--step",
+    help="A step's number, or for the evaluations `before`, `after`, `before-sampled`, `after-sampled` or "
+    "`control-NAME`. Default: the last step.",
+)
 @click.option("--best", "order", flag_value="best", help="Highest rewards first.")
 @click.option("--worst", "order", flag_value="worst", help="Lowest rewards first.")
 @click.option("--masked", is_flag=True, help="Only attempts that a fault left out of the update.")
@@ -74,9 +78,7 @@ def _verify(folder: RunFolder) -> int:
     from rlfactory_core.reporting.token_problems import mask_problem, row_problem
 
     trajectories = rows = tokens = problems = 0
-    names = [f"eval-{name}" for name in ("before", "after", "before-sampled", "after-sampled")]
-    files: list[int | str] = [*folder.trajectory_steps(), *names]
-    for file in (each for each in files if folder.trajectory_file(each).exists()):
+    for file in folder.trajectory_names():
         for item in folder.read_trajectories(file):
             each = item.trajectory
             trajectories, rows, tokens = trajectories + 1, rows + len(each.rows), tokens + each.num_sampled
@@ -201,17 +203,21 @@ def _message_text(message: Message) -> str:
 
 
 def _choose(folder: RunFolder, step: str | None) -> int | str:
-    evaluations = [name for name in ("before", "after") if folder.trajectory_file(f"eval-{name}").exists()]
-    files: dict[str, int | str] = {name: f"eval-{name}" for name in evaluations}
-    files |= {str(number): number for number in folder.trajectory_steps()}
+    names, steps = folder.trajectory_names(), folder.trajectory_steps()
+    files = {str(name).removeprefix("eval-"): name for name in names}
     if not files and step is None:
         raise UsageError(f"{folder.path} holds no trajectories yet: none were saved before the run stopped.")
     if step is None:
-        return [*files.values()][-1]
+        greedy = [name for name in ("eval-before", "eval-after") if name in names]
+        return [*names, *greedy, *steps][-1]
     if step not in files:
         raise UsageError(f"no trajectories of step '{step}' in {folder.path}. Saved: {', '.join(files) or 'none'}.")
     return files[step]
 
 
 def _title(file: int | str) -> str:
-    return f"step {file}" if isinstance(file, int) else f"the evaluation {str(file).removeprefix('eval-')} training"
+    kind, _, name = str(file).partition("-")
+    if kind != "eval":
+        return f"the control {name}" if name else f"step {file}"
+    when, _, sampled = name.partition("-")
+    return f"the evaluation {when} training{', sampled' if sampled else ''}"

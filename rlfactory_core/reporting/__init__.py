@@ -9,6 +9,7 @@ from rlfactory_core.reporting.kept_images import KeptImages, read_image
 from rlfactory_core.reporting.loggers import Loggers, open_loggers
 from rlfactory_core.reporting.metrics import component_means, eval_metrics, group_metrics, tool_metrics
 from rlfactory_core.reporting.report import ReportSection, live_sections, page_environment
+from rlfactory_core.reporting.rescored import Comparison, RescoredAttempt
 from rlfactory_core.reporting.run_data import RunData, eval_value, scorers, success_metric
 from rlfactory_core.reporting.token_problems import mask_problem
 from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
@@ -16,10 +17,12 @@ from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text
 __all__ = [
     "RUNS",
     "Chart",
+    "Comparison",
     "KeptImages",
     "Line",
     "Loggers",
     "ReportSection",
+    "RescoredAttempt",
     "RunData",
     "RunFolder",
     "StoredTrajectory",

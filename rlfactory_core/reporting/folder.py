@@ -205,6 +205,18 @@ class RunFolder:
         found = (re.fullmatch(r"step-(\d+)\.jsonl", path.name) for path in self.trajectories.glob("step-*.jsonl"))
         return sorted(int(match[1]) for match in found if match)
 
+    def trajectory_names(self) -> list[int | str]:
+        """All files that are saved, for `read_trajectories`: evaluations before, steps, evaluations after, controls."""
+        names = sorted(path.stem for path in self.trajectories.glob("*.jsonl") if not path.stem.startswith("step-"))
+        before = [name for name in names if name.startswith("eval-before")]
+        after = [name for name in names if name.startswith("eval-") and name not in before]
+        return [*before, *self.trajectory_steps(), *after, *(name for name in names if name.startswith("control-"))]
+
+    def count_trajectories(self, step: int | str) -> int:
+        """The number of lines of a file."""
+        with self.trajectory_file(step).open("rb") as file:
+            return sum(1 for _ in file)
+
     def write_trajectories(
         self, step: int | str, trajectories: Iterable[Trajectory], decode: Callable[[Sequence[int]], str]
     ) -> Path:
@@ -219,6 +231,17 @@ class RunFolder:
         self.keep_images(text, seen)
         write_atomic(path, text)
         return path
+
+    def link_images(self, other: RunFolder) -> None:
+        """Take over the images of another run, without a copy of their data where the file system can."""
+        for image in other.images.glob("*.png"):
+            self.images.mkdir(exist_ok=True)
+            if (there := self.images / image.name).exists():
+                continue
+            try:
+                os.link(image, there)
+            except OSError:  # another file system
+                shutil.copyfile(image, there)
 
     def keep_images(self, text: str, digests: Iterable[str] = ()) -> None:
         """Copy the images that a text names, or a hash, and that are not here yet; at most `MAX_IMAGE_BYTES` in all."""

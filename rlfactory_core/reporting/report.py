@@ -19,6 +19,7 @@ from rlfactory_core.reporting.kept_images import Embedded, KeptImages
 from rlfactory_core.reporting.metric_table import METRICS, PLOTS, Metric
 from rlfactory_core.reporting.metrics import component_metric
 from rlfactory_core.reporting.progress import number_label, number_text, seconds_text
+from rlfactory_core.reporting.rescored import mean_text
 from rlfactory_core.reporting.run_data import (
     RunData,
     control_results,
@@ -79,7 +80,7 @@ def write_report(folder: RunFolder, extra: Iterable[SectionMaker] = ()) -> Path:
         CheckpointError: the page cannot be written.
     """
     run = RunData.read(folder)
-    made = [results(run), learning(run), examples(run), *_charts(run), *(make(run) for make in extra)]
+    made = [rescored(run), results(run), learning(run), examples(run), *_charts(run), *(make(run) for make in extra)]
     page = (
         page_environment()
         .get_template("report.jinja")
@@ -112,6 +113,20 @@ def results(run: RunData) -> ReportSection | None:
     return ReportSection(
         "Results", _macro("results", number_label(success_metric(run.summary)), rows, controls, extras)
     )
+
+
+def rescored(run: RunData) -> ReportSection | None:
+    """What changed, if the trajectories of another run were scored anew."""
+    found = run.summary.get("rescored")
+    if not found:
+        return None
+    counts = ("attempts", "changed", "higher", "lower")
+    columns = ("", *counts, "mean reward before", "after")
+    rows = [
+        [row["name"], *(f"{row[name]:,}" for name in counts), *map(mean_text, row["reward"])] for row in found["parts"]
+    ]
+    note = " ".join([found["text"], *found["notes"], f"The trajectories are those of {found['source']}."])
+    return ReportSection.of_table("Scored anew", columns, rows, note)
 
 
 def learning(run: RunData) -> ReportSection | None:

@@ -58,7 +58,7 @@ class StoredTrajectory:
         trajectory = self.trajectory
         return {
             "format": FORMAT,
-            "sample": _data(trajectory.sample),
+            "sample": sample_data(trajectory.sample),
             "attempt": trajectory.attempt,
             "stop": trajectory.stop.value,
             "reward": trajectory.reward,
@@ -104,6 +104,11 @@ class StoredTrajectory:
 def _reader() -> TypeAdapter[Trajectory]:
     """Made at the first use, since it takes 20 ms. Only for reading, because the lines differ from the types."""
     return TypeAdapter(Trajectory)
+
+
+def sample_data(sample: Sample) -> dict[str, Any]:
+    """A sample as JSON data, for `json_text`."""
+    return _data(sample)
 
 
 _OMITTED: Mapping[type, tuple[str, ...]] = {

@@ -130,6 +130,12 @@ class RewardLayer:
         return replace(trajectory, score=combined, faults=tuple(faults))
 
 
+def unscored(trajectory: Trajectory) -> Trajectory:
+    """The trajectory as it was before it was scored."""
+    played = tuple(fault for fault in trajectory.faults if fault.kind is not FaultKind.VERIFIER)
+    return replace(trajectory, score=None, faults=played)
+
+
 class GroupScoring:
     """Scores one group, whose attempts are scored as they end; `score` is called once for each of them.
 

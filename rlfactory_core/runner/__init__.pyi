@@ -10,6 +10,8 @@ from .policies import constant as constant
 from .policies import guess as guess
 from .policies import oracle as oracle
 from .policies import script as script
+from .rescoring import Rescoring as Rescoring
+from .rescoring import rescore_run as rescore_run
 from .resolving import Resolved as Resolved
 from .resolving import check as check
 from .resolving import engine_run as engine_run

@@ -9,20 +9,26 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from rlfactory_core.chat.toy import ToyChatFormat
 from rlfactory_core.context import ToolContext
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.protocols import ChatFormat, Env, EnvStart, Tool, ToolManager
+from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.reporting.rescored import Comparison
+from rlfactory_core.rewards.layer import unscored
 from rlfactory_core.rollout import ask_env, rollout
 from rlfactory_core.runner.loop_thread import LoopThread
 from rlfactory_core.runner.policies import Policy, PolicyModel
+from rlfactory_core.runner.rescoring import Rescorer
 from rlfactory_core.runner.resolving import read, resolve
 from rlfactory_core.tasks.runtime import TaskRuntime
+from rlfactory_core.tasks.setup import Tasks
 from rlfactory_core.tasks.task import Task
-from rlfactory_core.types import FaultKind, Sample, Trajectory
+from rlfactory_core.types import Sample, Trajectory
 from rlfactory_core.utils.aio import gather_all
 from rlfactory_core.utils.seeds import derive_seed
 
@@ -216,18 +222,23 @@ class TaskBench:
 
     def score(self, trajectories: Sequence[Trajectory], *, deadline_s: float = DEADLINE_S) -> list[Trajectory]:
         """The trajectories, each scored again on its own."""
-        scoring = (self.runtime.rewards.score_trajectory(_unscored(each)) for each in trajectories)
+        scoring = (self.runtime.rewards.score_trajectory(unscored(each)) for each in trajectories)
         return self.run(gather_all(scoring), deadline_s, "scoring")
+
+    def rescore(self, run: str | Path, *, deadline_s: float = 3600.0) -> Comparison:
+        """The trajectories of a run or an evaluation, scored anew, beside the rewards that they were given.
+
+        Raises:
+            UsageError: there is no such run, or a scorer cannot score stored trajectories.
+            DeadlineError: scoring did not end in time.
+        """
+        rescorer = Rescorer(RunFolder.open(run), Tasks({"": self.setup}), {"": self.runtime.rewards})
+        return self.run(rescorer.comparison(), deadline_s, "scoring")
 
     @property
     def reward_bounds(self) -> tuple[float, float]:
         """The lowest and the highest reward of a trajectory, as declared by the task or by its scorers."""
         return self.setup.reward_bounds
-
-
-def _unscored(trajectory: Trajectory) -> Trajectory:
-    played = tuple(fault for fault in trajectory.faults if fault.kind is not FaultKind.VERIFIER)
-    return replace(trajectory, score=None, faults=played)
 
 
 def _open(part: Value | None) -> Value:

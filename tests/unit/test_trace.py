@@ -95,8 +95,8 @@ def test_a_long_prompt_is_folded_unless_full(tmp_path: Path) -> None:
 
 def test_errors_say_what_there_is(folder: RunFolder, tmp_path: Path) -> None:
     for arguments, message in (
-        (["--step", "11"], "Saved: before, after, 10"),
-        (["--step", "soon"], "Saved: before, after, 10"),
+        (["--step", "11"], "Saved: before, 10, after"),
+        (["--step", "soon"], "Saved: before, 10, after"),
         (["--sample", "q9"], "q1"),
     ):
         with pytest.raises(UsageError, match=message):

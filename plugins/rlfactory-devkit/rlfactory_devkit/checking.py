@@ -35,7 +35,10 @@ def check_plugin(
 
     left_out = set(chosen(skip)) if skip else set()
     mark = pytest.mark.skip(reason="check_plugin(skip=…) names it")
-    items = [pytest.param(name, marks=mark) if name in left_out else name for name in chosen(())]
+    items = [
+        pytest.param(name, marks=mark) if name in left_out else name
+        for name in chosen((), run=bool(options.get("run")))
+    ]
 
     @cache
     def opened(session: pytest.Session) -> CheckContext | str:

@@ -24,30 +24,34 @@ from rlfactory_devkit.checks import (
     oracle,
     pickling,
     splits,
+    stored,
     tokens,
 )
 from rlfactory_devkit.checks.context import CheckContext
 from rlfactory_devkit.checks.result import CheckResult, DoesNotApply, Evidence, describe_error, wrong
 
-_MODULES = (oracle, floor, determinism, leakage, isolation, cancellation, faults, tokens, pickling, splits, bounds)
+_MODULES = (
+    *(oracle, floor, determinism, leakage, isolation, cancellation, faults, tokens, pickling, splits, bounds, stored),
+    close,  # it comes last, because it closes the task that the others use
+)
 CHECKS: Mapping[str, Callable[[CheckContext], Iterator[Evidence]]] = {
-    module.__name__.rpartition(".")[2]: module.check
-    for module in (*_MODULES, close)  # it comes last, because it closes the task that the others use
+    module.__name__.rpartition(".")[2]: module.check for module in _MODULES
 }
 
 
-def chosen(only: Sequence[str]) -> tuple[str, ...]:
-    """The names of the checks to run, in their order; all of them if ``only`` is empty."""
+def chosen(only: Sequence[str], *, run: bool = False) -> tuple[str, ...]:
+    """The names of the checks to run, in their order; if ``only`` is empty all of them, `stored` if a run is named."""
     unknown = [name for name in only if name not in CHECKS]
     if unknown:
         raise UsageError(f"There is no check '{unknown[0]}'. {nearest(unknown[0], CHECKS)}")
-    return tuple(name for name in CHECKS if not only or name in only)
+    wanted = only or [name for name in CHECKS if run or name != "stored"]
+    return tuple(name for name in CHECKS if name in wanted)
 
 
 def run_checks(context: CheckContext, only: Sequence[str] = ()) -> Iterator[CheckResult]:
     """Yields each result as soon as the check has ended; raises as `CheckContext.open`."""
     context.open()
-    for name in chosen(only):
+    for name in chosen(only, run=bool(context.options.run)):
         yield run_check(name, context)
 
 

@@ -21,6 +21,7 @@ class CheckOptions:
     """How thoroughly a task is checked, and how long the checks wait for it."""
 
     models: Sequence[str] = ()  # folders or hub ids whose tokenizers `tokens` tries beside the built-in families'
+    run: str = ""  # a run or an evaluation, whose trajectories `stored` scores anew
     samples: int = 8  # of each split, that are played
     deadline_s: float = 60.0  # for the episodes of one policy
     close_s: float = 15.0  # for closing the task

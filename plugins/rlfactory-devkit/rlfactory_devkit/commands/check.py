@@ -41,6 +41,7 @@ _WIDTH = 13  # of the names
 @click.command(context_settings=SETTINGS)
 @click.argument("plugin", metavar="[NAME|FILE.py]", required=False)
 @click.option("--only", multiple=True, metavar="CHECK", help="This check alone; may be repeated.")
+@click.option("--run", default="", metavar="RUN", help="Also score this run's trajectories anew, in `stored`.")
 @click.option("--model", "models", multiple=True, metavar="PATH", help="Also try this model's tokenizer in `tokens`.")
 @DATA
 @EVAL_DATA
@@ -56,6 +57,7 @@ def check(
     /,
     plugin: str | None,
     only: tuple[str, ...],
+    run: str,
     models: tuple[str, ...],
     file: Path | None,
     as_json: bool,
@@ -64,10 +66,12 @@ def check(
 ) -> None:
     """Play the task NAME with policies that need no model, and say what is wrong with it; exit with 1 if anything is.
 
-    Without a NAME, it is the task of your own data and tools (--data, --mcp), as in `rlfactory run`.
+    Without a NAME, it is the task of your own data and tools (--data, --mcp), as in `rlfactory run`; with --run that
+    of the run, with the run's configuration.
 
     The checks: oracle, floor, determinism, leakage, isolation, cancellation, close, faults, tokens, pickling, splits,
-    bounds. Any other --NAME VALUE is an option of the task, and KEY=VALUE sets any key of the configuration.
+    bounds, and with --run also stored. Any other --NAME VALUE is an option of the task, and KEY=VALUE sets any key of
+    the configuration.
     """
     from rlfactory_core.cli.ui.progress import make_progress
     from rlfactory_core.settings import load_yaml
@@ -75,23 +79,27 @@ def check(
     from rlfactory_devkit.checks import chosen, run_checks
     from rlfactory_devkit.checks.context import CheckContext, CheckOptions
 
-    names, started = chosen(only), time.perf_counter()
+    names, started = chosen(only, run=bool(run)), time.perf_counter()
     words = (plugin, *rest) if plugin else ()
     keys = tuple(takewhile(_KEY.match, words))  # a KEY=VALUE may come before the name
     others = words[len(keys) :]
+    base = _configuration(run) if run else {}
     if others and not others[0].startswith("-"):
         task, words = others[0], (*keys, *others[1:])
+    elif run:
+        task = base["plugin"]
     elif file or options["data"] or options["eval_data"] or options["mcp"]:
         task = NAME
     else:
         raise UsageError("Name the task: a plugin, a FILE.py, or data and tools of your own (--data, --mcp).")
-    overrides: list[str | Mapping[str, Any]] = [load_yaml(file)] if file else []
+    overrides: list[str | Mapping[str, Any]] = [{**base, "plugin": task}] if run else []
+    overrides += [load_yaml(file)] if file else []
     overrides += [nested(options, PLACES), *task_options(words)]
     results = []
     with (
         make_progress(sys.stderr if as_json else sys.stdout) as progress,
         redirect_stdout(sys.stderr if as_json else sys.stdout),  # keeps prints of a task out of the JSON
-        CheckContext(task, overrides, CheckOptions(models), progress=progress) as context,
+        CheckContext(task, overrides, CheckOptions(models, run), progress=progress) as context,
     ):
         context.open()
         progress.stage("check", len(names), "check")
@@ -107,6 +115,20 @@ def check(
     else:
         echo(f"\n{task}: {_verdict(results)} {seconds:.0f} s")
     ctx.exit(0 if passed else 1)
+
+
+def _configuration(run: str) -> dict[str, Any]:
+    """Of a run of one task."""
+    from rlfactory_core.reporting import RunFolder
+
+    folder = RunFolder.open(run)
+    config = folder.read_config()
+    if config.get("tasks"):
+        raise UsageError(
+            f"{folder.path} has several tasks, and a check is of one. Compare its rewards with: "
+            f"rlfactory rescore {folder.path} --expect-same"
+        )
+    return {**config, "out": None}
 
 
 def _lines(result: CheckResult) -> list[str]:
