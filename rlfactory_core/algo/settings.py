@@ -19,6 +19,8 @@ class LoraConfig(Section):
     """Share of an adapter's inputs that are set to 0 in training."""
     targets: str = "all-linear"
     """The layers that get an adapter: all-linear, or the last parts of their names, joined by commas."""
+    adapter: str = ""
+    """A folder of PEFT's adapter, on which the training goes on; --model FOLDER sets it with the keys above."""
 
 
 def _goals(value: Any, at: str = "") -> Any:

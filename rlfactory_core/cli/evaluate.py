@@ -18,7 +18,7 @@ _PLACES = PLACES | {"samples": ("eval", "limit"), "attempts": ("eval", "attempts
 
 @click.command("eval", context_settings=SETTINGS)
 @click.option("--plugin", metavar="NAME|FILE.py", help="The task. Default: that of the run.")
-@click.option("--model", metavar="RUN|PATH|ID", help="A run, a model folder or hub id; with --api a served model's id.")
+@click.option("--model", metavar="MODEL", help="As of `run`; with --api a served model's id.")
 @click.option("--api", metavar="URL", help="An OpenAI-compatible server, such as http://127.0.0.1:8000/v1.")
 @click.option("--samples", type=click.IntRange(min=0), help="How many held-out samples; 0: all.")
 @click.option("--attempts", type=click.IntRange(min=1), help="Per sample at temperature 1, for pass@k. Default: 4.")
@@ -32,7 +32,7 @@ _PLACES = PLACES | {"samples": ("eval", "limit"), "attempts": ("eval", "attempts
 def evaluate(as_json: bool, rest: tuple[str, ...], **options: Any) -> None:
     """Measure a model on a plugin's held-out samples: greedy, sampled (pass@k) and with the task's controls.
 
-    A run brings its latest checkpoint, its plugin and its configuration. A server's key is read from
+    A run brings its best or latest checkpoint, its plugin and its configuration. A server's key is read from
     RLFACTORY_API_KEY, or from OPENAI_API_KEY for OpenAI's own server. Any other --NAME VALUE is an option of the task,
     and KEY=VALUE sets any key of the configuration, such as rollout.max_turns=6.
     """

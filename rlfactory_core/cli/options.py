@@ -199,7 +199,9 @@ _WHOLE = (
     ),
     click.option("--engine", metavar="NAME", help="The engine that trains. Default: local, in this process."),
     click.option(
-        "--model", metavar="PATH|HUB_ID", help="A Hugging Face causal LM. Default: the task's own tiny model."
+        "--model",
+        metavar="MODEL",
+        help="Folder or id of a Hugging Face model, a run, a .gguf file, or an adapter's folder. Default: a tiny one.",
     ),
     DATA,
     EVAL_DATA,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -105,6 +106,8 @@ def run(
             echo(explain(prepared))
             return
         with make_progress(sys.stdout) as progress:
+            if options["model"] and prepared.config.model not in (options["model"], os.path.abspath(options["model"])):
+                progress.say(f"model {options['model']}: {prepared.config.model}")
             if resume_or_start:
                 folder = runner.resume_or_start(prepared, given_keys(file, [given, *overrides]), progress)
             else:

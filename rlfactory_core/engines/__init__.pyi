@@ -1,3 +1,4 @@
+from .adapters import PREFIX as PREFIX
 from .base import Checkpoint as Checkpoint
 from .base import Engine as Engine
 from .base import EngineFactoryTraits as EngineFactoryTraits
@@ -8,11 +9,11 @@ from .base import MakeChat as MakeChat
 from .base import OpenModel as OpenModel
 from .base import Processes as Processes
 from .base import WholeEngine as WholeEngine
-from .exports import PREFIX as PREFIX
 from .exports import Origin as Origin
 from .exports import complete as complete
 from .exports import write_adapter as write_adapter
 from .local.model.loading import load_tokenizer as load_tokenizer
+from .local.model.loading import local_model as local_model
 from .local.model.loading import quiet_transformers as quiet_transformers
 from .local.tiny.folders import prebuilt_model as prebuilt_model
 from .local.tiny.folders import tiny_model_folder as tiny_model_folder

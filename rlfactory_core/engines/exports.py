@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.algo.settings import LoraConfig
+from rlfactory_core.engines.adapters import CONFIG as ADAPTER_CONFIG
+from rlfactory_core.engines.adapters import PREFIX, WEIGHTS
 from rlfactory_core.engines.model_config import NEW, with_older_keys
 
 ADAPTER = "adapter"  # the folder of LoRA adapters
-PREFIX = "base_model.model."  # of the names of their weights, as PEFT writes them
 CONFIG, GENERATION, TOKENIZER = "config.json", "generation_config.json", "tokenizer_config.json"
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".gguf", ".npz", ".pkl", ".zip")
-_OF_A_RUN = ("adapter_config.json", "trainer_state.json", "rlfactory_state.json")
+_OF_A_RUN = (ADAPTER_CONFIG, "trainer_state.json", "rlfactory_state.json")
 _DTYPES = ("dtype", "torch_dtype")  # transformers 5 reads both, older releases the second
 
 
@@ -155,7 +156,7 @@ def write_adapter(checkpoint: Path, lora: LoraConfig, weights: Mapping[str, Any]
     folder = checkpoint / ADAPTER
     folder.mkdir(exist_ok=True)
     tensors = {f"{PREFIX}{name}": tensor.contiguous() for name, tensor in weights.items()}
-    save_file(tensors, str(folder / "adapter_model.safetensors"), {"format": "pt"})
+    save_file(tensors, str(folder / WEIGHTS), {"format": "pt"})
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",
@@ -166,4 +167,4 @@ def write_adapter(checkpoint: Path, lora: LoraConfig, weights: Mapping[str, Any]
         "bias": "none",
         "target_modules": sorted({name.rsplit(".", 3)[-3] for name in weights}),  # such as ``q_proj``
     }
-    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    (folder / ADAPTER_CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")

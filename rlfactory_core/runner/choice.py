@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.config import RunConfig
-from rlfactory_core.errors import CheckpointError
 from rlfactory_core.plugins.registry import Registry
-from rlfactory_core.reporting.folder import RUNS, RunFolder
+from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.runner.folders import plugin_label
+from rlfactory_core.runner.models import checkpoint_of, find_run
 from rlfactory_core.runner.resolving import Resolved, load_recipe, read, resolve
 from rlfactory_core.settings import merge
 from rlfactory_core.utils.display import without_credentials
@@ -25,9 +24,9 @@ class ModelChoice:
 
     Args:
         plugin: None: the run's.
-        model: a run (its folder, or its name under ``runs/``), a model folder or hub id, or with ``api`` a served
-            model's id. A run gives its latest checkpoint and, for the same plugin, its configuration. None: the task's
-            own tiny model, or the only model that is served.
+        model: a run (its folder, or its name under ``runs/``), a model folder or hub id, a GGUF file, an adapter's
+            folder, or with ``api`` a served model's id. A run gives its checkpoint (see `checkpoint_of`) and, for the
+            same plugin, its configuration. None: the task's own tiny model, or the only model that is served.
         api: the address of an OpenAI-compatible server.
         file: the ``--config`` file.
         judge: the address of a judge, see `with_judge`.
@@ -48,16 +47,7 @@ class ModelChoice:
         Raises:
             UsageError: there is no such run or model, and the name is almost that of a run.
         """
-        if self.model is None:
-            return None
-        for path in (Path(self.model), RUNS / self.model):
-            if (path / "config.yaml").is_file():
-                return RunFolder(path)
-        runs = [path.name for path in RUNS.glob("*/") if path.name]
-        meant = Path(self.model).parent == RUNS or get_close_matches(self.model, runs, cutoff=0.85)
-        if not Path(self.model).exists() and meant:
-            return RunFolder.open(self.model)
-        return None
+        return None if self.model is None else find_run(self.model)
 
     def resolve(self, overrides: Sequence[str | Mapping[str, Any]], registry: Registry) -> Resolved:
         """The configuration, on top of that of the run, with its task.
@@ -73,7 +63,7 @@ class ModelChoice:
         if self.api is not None and (run or model is None):
             model = without_credentials(self.api)
         elif run is not None and self.api is None:
-            model = _checkpoint(run)
+            model = str(checkpoint_of(run))
         first = {key: value for key, value in {"plugin": self.plugin, "model": model}.items() if value is not None}
         ready = load_recipe(self.recipe, registry) if self.recipe else {}
         base = merge(_base(run, self.plugin or ready.get("plugin")), ready)
@@ -91,16 +81,6 @@ def model_name(config: RunConfig, client: OpenAIClient | None = None) -> str:
     if client is not None:
         return f"{client.model} at {client.base_url}"
     return config.model or "the plugin's own tiny model"
-
-
-def _checkpoint(run: RunFolder) -> str:
-    latest = run.checkpoints / "latest"
-    if not (latest / "config.json").is_file():
-        raise CheckpointError(
-            f"{run.path} has no checkpoint: the run ended before its first one, or it is an evaluation. "
-            "Name another run, or a model folder."
-        )
-    return str(latest)
 
 
 def _base(run: RunFolder | None, plugin: str | None) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from rlfactory_core.engines.gguf.header import is_gguf, read_header
 from rlfactory_core.errors import ModelError
 from rlfactory_core.runner.resolving import Resolved
 from rlfactory_core.tasks.setup import Tasks
@@ -26,16 +27,18 @@ def check_inputs(resolved: Resolved) -> None:
 
 
 def check_model_folder(model: str) -> None:
-    """Raise a `ModelError` unless a folder has all files of a model. A hub id is not looked up."""
+    """Raise a `ModelError` unless a folder has all files of a model, or a GGUF file its header.
+
+    A hub id is not looked up.
+    """
     folder = Path(model).expanduser()
+    if is_gguf(model) and not folder.is_dir():
+        read_header(folder)
+        return
     if not folder.is_dir():
         if model.startswith((".", "/", "~")) or model.count("/") > 1:
             raise ModelError(f"There is no model folder '{model}'. Give a folder with config.json, or a hub id.")
         return
-    if not (folder / "config.json").is_file() and (folder / "adapter_config.json").is_file():
-        raise ModelError(
-            f"'{model}' is a LoRA adapter and no model. Merge it into its base model, and name the result."
-        )
     weights = [path for pattern in _WEIGHTS for path in sorted(folder.glob(pattern))]
     missing = [] if (folder / "config.json").is_file() else ["config.json"]
     missing += [] if weights else ["the weights (model.safetensors)"]

@@ -22,6 +22,7 @@ from rlfactory_core.algo.advantages import GAE, Advantage
 from rlfactory_core.algo.losses import PolicyLoss
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineRun, EngineTraits, WholeEngine
+from rlfactory_core.engines.gguf.header import is_gguf
 from rlfactory_core.errors import ConfigError, PluginError, UsageError
 from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.plugins.fingerprint import Fingerprint
@@ -32,6 +33,7 @@ from rlfactory_core.reporting.loggers import check_loggers
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.completing import completed, with_method
 from rlfactory_core.runner.making import make_chat, make_prompts, make_task, make_tasks, named_source
+from rlfactory_core.runner.models import with_model
 from rlfactory_core.runner.several import combined, each_task
 from rlfactory_core.settings import dump_yaml, load_yaml, merge, parse_override, validate_section
 from rlfactory_core.tasks.generic import NAME as GENERIC
@@ -78,6 +80,10 @@ class Resolved:
             engine: another engine than the one that the configuration names.
         """
         registry, config = self.registry, _with_sections(self.config, self.registry)
+        if is_gguf(config.model) and (Path(str(config.model)).is_file() or not resume):  # a checkpoint does without it
+            from rlfactory_core.engines import local_model
+
+            config = config.model_copy(update={"model": local_model(str(config.model), progress)})
         fingerprints = registry.fingerprints()
         return EngineRun(
             config,
@@ -166,7 +172,7 @@ def configured(
 def read(
     file: Path | None, overrides: Sequence[str | Mapping[str, Any]], base: Mapping[str, Any] = {}
 ) -> dict[str, Any]:
-    """What is given, as plain data; with absolute paths of the plugin's file and the model's folder.
+    """What is given, as plain data; with absolute paths of the plugin's file and the model, see `with_model`.
 
     A configuration with relative ones, saved in the run's folder, could not be used from elsewhere.
 
@@ -174,12 +180,10 @@ def read(
         base: plain data that the file overrides, such as a recipe or the configuration of an earlier run.
     """
     given = merge(base, given_keys(file, overrides))
-    plugin, model = given.get("plugin"), given.get("model")
+    plugin = given.get("plugin")
     if isinstance(plugin, str) and is_file(plugin):
         given["plugin"] = os.path.abspath(Path(plugin).expanduser())
-    if isinstance(model, str) and Path(model).expanduser().is_dir():  # and no hub id
-        given["model"] = os.path.abspath(Path(model).expanduser())
-    return given
+    return with_model(given)
 
 
 def given_keys(file: Path | None, overrides: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:

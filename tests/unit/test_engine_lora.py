@@ -14,13 +14,20 @@ from transformers import AutoModelForCausalLM
 
 from rlfactory_core.algo.losses import LossOptions
 from rlfactory_core.algo.settings import LoraConfig
+from rlfactory_core.engines.exports import ADAPTER, write_adapter
 from rlfactory_core.engines.local.decoding.decoder import Request
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.learning.learner import Learner
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model import lora
 from rlfactory_core.engines.local.model.loading import make_policy, write_model
-from rlfactory_core.engines.local.model.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
+from rlfactory_core.engines.local.model.lora import (
+    StartPolicy,
+    adapter_start,
+    adapter_weights,
+    add_lora,
+    load_adapter_weights,
+)
 from rlfactory_core.engines.local.model.pack import Packed, pack
 from rlfactory_core.engines.local.model.policy import Policy, RaggedPolicy
 from rlfactory_core.engines.local.tiny.tiny_model import build_tokenizer
@@ -193,3 +200,18 @@ def test_a_model_without_adapters_has_nothing_to_merge() -> None:
     model = make_model("llama")
     assert lora.merged_state_dict(model) is None
     assert adapter_weights(model) == {}
+
+
+def test_an_adapter_of_peft_is_trained_further_where_it_was(tmp_path: Path) -> None:
+    trained = add_lora(make_model("qwen3"), CONFIG)
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter.add_(0.05 * parameter.requires_grad)
+    weights = {name.replace(".default.", "."): tensor for name, tensor in adapter_weights(trained).items()}
+    write_adapter(tmp_path, CONFIG, weights, "base")
+    again = add_lora(make_model("qwen3"), CONFIG, seed=1)
+    load_adapter_weights(again, adapter_start(str(tmp_path / ADAPTER)))
+    ids = torch.tensor([random_ids(20, 0)])
+    assert torch.equal(again(ids).logits, trained(ids).logits)
+    with pytest.raises(CheckpointError, match="adapter_config.json"):
+        load_adapter_weights(add_lora(make_model("qwen3"), LoraConfig(rank=2)), adapter_start(str(tmp_path / ADAPTER)))

@@ -121,7 +121,11 @@ def test_a_dry_run_looks_at_the_columns_and_at_the_model_s_folder(
     (model / shards[1]).write_text("weights")
     assert cli(*run, model, *columns).code == 0
     (model / "config.json").rename(model / "adapter_config.json")
-    assert "is a LoRA adapter and no model" in cli.refusal(*run, model, *columns)
+    assert "The adapter in" in cli.refusal(*run, model, *columns)
+    file = tmp_path / "model.gguf"
+    assert f"There is no file '{file}'" in cli.refusal(*run, file, *columns)
+    file.write_bytes(b"GGUF")
+    assert "is damaged or cut off" in cli.refusal(*run, file, *columns)
 
 
 def test_the_generic_task_needs_a_model_and_data(data: str, capsys: pytest.CaptureFixture[str]) -> None:

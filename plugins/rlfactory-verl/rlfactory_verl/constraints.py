@@ -69,6 +69,8 @@ def _not_in_verl(config: EngineSettings) -> Iterator[str]:
         yield f"train.workers={train.workers} is for the local engine: set verl.gpus (and verl.nodes) instead."
     if train.lora is not None and train.lora.dropout:
         yield f"train.lora.dropout={train.lora.dropout:g}: verl's adapters have none. Set it to 0, {local}."
+    if train.lora is not None and train.lora.adapter:
+        yield f"train.lora.adapter: verl begins with new adapters. Name a merged model, {local}."
     if train.explode_norm != _DEFAULT.explode_norm:
         yield f"train.explode_norm: verl never skips a step. Leave it out and lower train.max_grad_norm, {local}."
     if config.rollout.deterministic:

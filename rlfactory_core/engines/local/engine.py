@@ -34,7 +34,13 @@ from rlfactory_core.engines.local.model.loading import (
     quiet_transformers,
     write_model,
 )
-from rlfactory_core.engines.local.model.lora import StartPolicy, adapter_weights, add_lora, load_adapter_weights
+from rlfactory_core.engines.local.model.lora import (
+    StartPolicy,
+    adapter_start,
+    adapter_weights,
+    add_lora,
+    load_adapter_weights,
+)
 from rlfactory_core.engines.local.model.pack import common_prefix
 from rlfactory_core.engines.local.model.policy import Policy
 from rlfactory_core.engines.local.processes import worker_processes
@@ -70,6 +76,11 @@ class LocalEngine(Engine):
             )
         if train.advantage == GAE:
             _check_critic(train)
+        if train.kl > 0 and train.lora is not None and train.lora.adapter:
+            raise ConfigError(
+                f"train.kl={train.kl:g} compares with the start model, and of an adapter that is trained further there "
+                "is no copy. Set train.kl=0, or merge the adapter into its base and begin with a new one."
+            )
         workers = train.workers
         if not workers and device.type == "cpu" and config.model is None:
             # Below some 20 M parameters a second thread slows a process down, and a second process does not.
@@ -142,6 +153,8 @@ class LocalEngine(Engine):
             add_lora(model, train.lora, config.seed)
             if self._state is not None:
                 load_adapter_weights(model, self._state["trainable"])
+            elif train.lora.adapter:
+                load_adapter_weights(model, adapter_start(train.lora.adapter))
         if train.gradient_checkpointing:
             checkpoint_activations(model)
         prefix: Sequence[int] | None = None if prompts is None else ()

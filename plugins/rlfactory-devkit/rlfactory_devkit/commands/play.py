@@ -37,7 +37,7 @@ _GOING_ON = ("step", "go", "again")  # orders after which the turns before are a
 @click.command(context_settings=SETTINGS)
 @click.argument("run", required=False)
 @click.option("--plugin", metavar="NAME|FILE.py", help="The task. Default: that of the run.")
-@click.option("--model", metavar="PATH|ID", help="A model folder or hub id; with --api a served model's id.")
+@click.option("--model", metavar="MODEL", help="As of `run`; with --api a served model's id.")
 @click.option("--api", metavar="URL", help="An OpenAI-compatible server, such as http://127.0.0.1:8000/v1.")
 @click.option("--data", type=click.Path(path_type=Path), help="Held-out data of your own: JSONL or parquet.")
 @run_options

@@ -11,12 +11,14 @@ from typing import Any
 import torch
 
 from rlfactory_core.engines.exports import NOWHERE, Origin, complete
+from rlfactory_core.engines.gguf.reading import as_folder
 from rlfactory_core.engines.local.model.lora import merged_state_dict
 from rlfactory_core.engines.local.model.policy import PaddedPolicy, Policy, RaggedPolicy
 from rlfactory_core.engines.local.model.probe import ProbeReport, probe
 from rlfactory_core.errors import ModelError
 from rlfactory_core.images import sees_images
 from rlfactory_core.protocols import Vision
+from rlfactory_core.reporting.progress import Progress
 
 
 @contextmanager
@@ -61,6 +63,18 @@ def choose_dtype(name: str, device: torch.device) -> torch.dtype:
     return torch.float32 if name == "float32" else torch.bfloat16
 
 
+def local_model(model: str, progress: Progress | None = None) -> str:
+    """The folder or hub id that is loaded: a GGUF file is de-quantised into a folder of the cache, once.
+
+    Raises:
+        ModelError: the file is missing, damaged, or of a kind that is not read exactly.
+        MissingExtraError: a package that reads it is not installed.
+        DataError: the cache cannot be written.
+    """
+    with quiet_transformers():
+        return as_folder(model, progress)
+
+
 def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:
     """A causal LM without dropout, and its tokenizer.
 
@@ -69,6 +83,7 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
     """
     from transformers import AutoConfig, AutoTokenizer
 
+    model = local_model(model)
     with _explained(model):
         config = AutoConfig.from_pretrained(model)
         for key in list(vars(config)):
@@ -102,6 +117,7 @@ def load_tokenizer(model: str) -> Any:
     """The tokenizer alone; raises as `load_pretrained`."""
     from transformers import AutoTokenizer
 
+    model = local_model(model)
     with _explained(model):
         return AutoTokenizer.from_pretrained(model)
 
@@ -110,6 +126,7 @@ def make_empty(model: str) -> Any:
     """The model without memory for its weights, from its ``config.json`` alone; raises as `load_pretrained`."""
     from transformers import AutoConfig
 
+    model = local_model(model)
     with _explained(model), torch.device("meta"):
         config = AutoConfig.from_pretrained(model)
         return _auto_class(config).from_config(config)

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from rlfactory_core.algo.settings import LoraConfig
+from rlfactory_core.engines.adapters import PREFIX, WEIGHTS
 from rlfactory_core.engines.local.model.pack import Packed
 from rlfactory_core.engines.local.model.policy import Policy
-from rlfactory_core.errors import CheckpointError, ConfigError, MissingExtraError
+from rlfactory_core.errors import CheckpointError, ConfigError, MissingExtraError, ModelError
 
 
 def add_lora(model: Any, config: LoraConfig, seed: int = 0) -> Any:
@@ -62,6 +64,22 @@ def adapter_weights(model: Any) -> dict[str, Tensor]:
     return {name: p.detach().cpu().clone() for name, p in model.named_parameters() if p.requires_grad}
 
 
+def adapter_start(folder: str) -> dict[str, Tensor]:
+    """The weights in a folder of PEFT, by the names that `adapter_weights` gives them.
+
+    Raises:
+        ModelError: the file is missing or damaged.
+    """
+    from safetensors.torch import load_file
+
+    try:
+        weights = load_file(Path(folder) / WEIGHTS)
+    except Exception as error:  # a damaged file can raise any error
+        raise ModelError(f"The adapter in '{folder}' cannot be read: {error}. Copy it again.") from error
+    names = (name.removeprefix(PREFIX).rpartition(".weight")[0] for name in weights)
+    return {f"{name}.default.weight": tensor for name, tensor in zip(names, weights.values(), strict=True)}
+
+
 @torch.no_grad()
 def load_adapter_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
     """Put the copies of `adapter_weights` into a model with the same adapters.
@@ -75,7 +93,8 @@ def load_adapter_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
     if ours != theirs:
         raise CheckpointError(
             f"The checkpoint holds {len(theirs)} adapter tensors that do not fit the {len(ours)} of this run: rank, "
-            "targets or the model have changed. Set train.lora and model as they were in the run's config.yaml."
+            "targets or the model have changed. Set train.lora and model as they were in the run's config.yaml, or in "
+            "the adapter's adapter_config.json."
         )
     for name, p in trained.items():
         p.copy_(weights[name])
