@@ -213,5 +213,5 @@ def test_an_adapter_of_peft_is_trained_further_where_it_was(tmp_path: Path) -> N
     load_adapter_weights(again, adapter_start(str(tmp_path / ADAPTER)))
     ids = torch.tensor([random_ids(20, 0)])
     assert torch.equal(again(ids).logits, trained(ids).logits)
-    with pytest.raises(CheckpointError, match="adapter_config.json"):
+    with pytest.raises(CheckpointError, match="as they were"):
         load_adapter_weights(add_lora(make_model("qwen3"), LoraConfig(rank=2)), adapter_start(str(tmp_path / ADAPTER)))

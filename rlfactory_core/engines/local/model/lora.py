@@ -94,7 +94,7 @@ def load_adapter_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
         raise CheckpointError(
             f"The checkpoint holds {len(theirs)} adapter tensors that do not fit the {len(ours)} of this run: rank, "
             "targets or the model have changed. Set train.lora and model as they were in the run's config.yaml, or in "
-            "the adapter's adapter_config.json."
+            "the adapter's configuration."
         )
     for name, p in trained.items():
         p.copy_(weights[name])
