@@ -56,7 +56,9 @@ def set_split(backend: Any, name: str, file: str) -> None:
             f"{', '.join(sorted({*SPLITS, *_SAME}))}. Give --model the original Hugging Face folder."
         )
     *before, last = SPLITS[known]
-    parts = [pre_tokenizers.Digits(individual_digits=True) for _ in before]  # the only one that stands before another
+    parts: list[Any] = [
+        pre_tokenizers.Digits(individual_digits=True) for _ in before
+    ]  # the only one that stands before another
     if last != GPT2:
         parts.append(pre_tokenizers.Split(Regex(last), "isolated"))
     parts.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=last == GPT2))
