@@ -39,6 +39,7 @@ class Guard:
         opinions: the scores that a model gives; None: those that have "judge" in their name.
         top: the highest reward of an attempt; None: the sum of the weights.
         success: the metric that means success; by default exact_match, or the score with the largest weight.
+        plays: whether the policy plays the attempts; if they are demonstrations, only the updates are followed.
     """
 
     def __init__(
@@ -47,7 +48,10 @@ class Guard:
         opinions: Collection[str] | None = None,
         top: float | None = None,
         success: str = "",
+        *,
+        plays: bool = True,
     ) -> None:
+        self._plays = plays
         models = [name for name in weights if "judge" in name.lower()] if opinions is None else opinions
         judges = [name for name, weight in weights.items() if weight > 0 and name in models]
         truths = [name for name, weight in weights.items() if weight == 0 and name not in models]
@@ -80,6 +84,8 @@ class Guard:
     def _findings(self, past: Past) -> Iterator[Finding]:
         """The most telling first: it is the reason of a stop."""
         yield from _broken(past)
+        if not self._plays:
+            return
         yield from _reward_falls(past)
         apart = list(_scores_part(past, self._weights))
         yield from apart
@@ -95,7 +101,7 @@ class Guard:
     def whole(self) -> list[str]:
         """What the run as a whole shows when it has ended."""
         steps = len(self._past.rows)
-        if not steps:
+        if not steps or not self._plays:
             return []
         begins = f"In all {steps} steps" if steps > 1 else "In all 1 step"
         nothing = [name for name in dict.fromkeys((REWARD, self._success)) if name and name not in self._earned]
@@ -133,7 +139,7 @@ class Guard:
     def apart(self, held_out: float | None, samples: float) -> list[str]:
         """Says that training succeeds far more often than the held-out samples do."""
         trained = self._past.window(LONG).mean(self._success)
-        if held_out is None or not samples or not 0 <= held_out <= 1:
+        if not self._plays or held_out is None or not samples or not 0 <= held_out <= 1:
             return []
         if not trained - held_out >= GAP or trained <= wilson(held_out, int(samples))[1]:
             return []

@@ -40,6 +40,17 @@ Goals = Annotated[dict[str, Annotated[float, Field(allow_inf_nan=False)]], Befor
 class TrainConfig(Section):
     """The update. The defaults suit a full fine-tune of a pretrained model; tasks with a tiny model bring their own."""
 
+    method: Literal["grpo", "sft", "rft"] = "grpo"
+    """What is learnt from. grpo: attempts of the policy, compared with each other. sft: demonstrations, see ``source``.
+    rft: the best attempts of the policy, see ``where`` and ``winners``. Each has defaults that suit it."""
+    source: str = "solve"
+    """With method=sft: where the demonstrations come from. solve: the task's ``solve`` or ``demonstrate``, played in
+    its environment with its tools."""
+    where: str = ""
+    """With sft and rft: which attempts are learnt from, such as reward >= 1 and tool_calls >= 1. Empty, for solve:
+    reward > 0; for rft: those that succeed."""
+    winners: Positive = 4
+    """With method=rft: of one group, at most so many attempts are learnt from."""
     steps: Natural = 100
     """At most; see ``until`` and ``patience``."""
     until: Goals = {}
@@ -49,7 +60,7 @@ class TrainConfig(Section):
     """The training ends after so many evaluations in a row without a better held-out result; 0: it goes on."""
     prompts_per_step: Positive = 16
     """Samples of a step, each played ``group_size`` times."""
-    group_size: Annotated[int, Field(ge=2)] = 8
+    group_size: Positive = 8
     """Attempts at one sample, which are compared with each other."""
     prompts: str = "uniform"
     """How the samples of a step are chosen. uniform: each once an epoch. difficulty: by what can still be learnt from
@@ -60,7 +71,7 @@ class TrainConfig(Section):
     """With ``refill``, the most groups that are played for one that is wanted."""
     advantage: str = "grpo"
     """Of whole attempts: grpo, dr_grpo or rloo. By turn: turn_grpo, turn_rloo or gigpo. Or a name that a plugin
-    registers, or gae (PPO with a critic); an engine may have more."""
+    registers, or gae (PPO with a critic); an engine may have more. sft and rft have imitation."""
     gamma: Fraction = 1.0
     """For gigpo, turn_grpo and turn_rloo: discount of a later turn's reward. For gae: of a later token's."""
     lam: Fraction = 1.0
@@ -71,7 +82,7 @@ class TrainConfig(Section):
     """For advantage=gigpo: weight of the comparison of turns, beside that of whole attempts."""
     loss: str = "ppo"
     """The policy loss: ppo, gspo, cispo or sapo, or a name that a plugin registers; an engine may have more. dapo and
-    dr_grpo are ppo with keys of their own; another value of one of these is refused."""
+    dr_grpo are ppo with keys of their own; another value of one of these is refused. sft and rft have nll."""
     aggregation: Literal["token", "trajectory", "constant"] = "token"
     """What weighs the same in the loss: each sampled token, or each trajectory, whatever its length."""
     lr: Annotated[float, Field(gt=0.0)] = 1e-6
@@ -85,7 +96,7 @@ class TrainConfig(Section):
     schedule: Literal["constant", "cosine", "linear"] = "constant"
     """The learning rate after the warm-up. cosine and linear: it falls to 0 by the last of ``steps``."""
     updates_per_step: Positive = 1
-    """Optimizer steps that share one step's trajectories."""
+    """Optimizer steps that share one step's trajectories; with sft and rft each takes all of them."""
     clip_low: Fraction = 0.2
     """The probability ratio is clipped below ``1 - clip_low``."""
     clip_high: Annotated[float, Field(ge=0.0)] = 0.28

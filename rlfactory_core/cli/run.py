@@ -50,7 +50,9 @@ class RunCommand(click.Command):
 
 @click.command(cls=RunCommand, context_settings=SETTINGS)
 @whole_run_options
-@click.option("--steps", type=int, help="Training steps.")
+@click.option("--steps", type=int, help="Training steps; with --warm-start, those after it.")
+@click.option("--warm-start", metavar="SOURCE", help="Begin with demonstrations: solve, the task's own solutions.")
+@click.option("--where", metavar="CONDITION", help="Of --warm-start: which are learnt from, such as 'reward >= 1'.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder. Default: runs/<time>-<plugin>.")
 @click.option("--logger", "loggers", multiple=True, help="tensorboard, wandb or trackio; may be repeated.")
 @click.option("--resume", "resumed", metavar="RUN", help="Go on with this run from its latest checkpoint.")
@@ -69,6 +71,8 @@ def run(
     resumed: str | None,
     resume_or_start: bool,
     dry_run: bool,
+    warm_start: str | None,
+    where: str | None,
     rest: tuple[str, ...],
     **options: Any,
 ) -> None:
@@ -90,6 +94,8 @@ def run(
     passed_on = ctx.meta.get(PASSED_ON, [])
     if resumed is not None and resume_or_start:
         raise UsageError("--resume goes on with a run, and --resume-or-start may start one: give one of them.")
+    if where is not None and warm_start is None:
+        raise UsageError("--where is of --warm-start, which is not given. For a stage: train.where.")
     if resumed is None:
         given = given_run(options)
         if passed_on:
@@ -100,7 +106,9 @@ def run(
                 )
             given = merge(given, takers[-1])
         with meant_options(ctx.command):
-            prepared = runner.prepare(file, [given, *overrides], judge, recipe, registry)
+            prepared = runner.prepare(
+                file, [given, *overrides], judge, recipe, registry, warm_start=_warm_start(warm_start, where)
+            )
         if dry_run:
             check_inputs(prepared)
             echo(explain(prepared))
@@ -115,10 +123,16 @@ def run(
     else:
         if passed_on or dry_run:
             raise UsageError("--resume goes on as the run began: it takes neither --dry-run nor keys after `--`.")
-        overrides += _resume_overrides(ctx.command, {**options, "file": file, "judge": judge, "recipe": recipe})
+        own = {"file": file, "judge": judge, "recipe": recipe, "warm_start": warm_start}
+        overrides += _resume_overrides(ctx.command, {**options, **own})
         with make_progress(sys.stdout) as progress:
             folder = runner.resume(resumed, overrides, progress)
     print_summary(folder, sys.stdout)
+
+
+def _warm_start(source: str | None, where: str | None) -> dict[str, str] | None:
+    """The keys of the stage that ``--warm-start`` asks for."""
+    return None if source is None else {"source": source, **({} if where is None else {"where": where})}
 
 
 def _resume_overrides(command: click.Command, options: dict[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ An `Engine` owns weights, and `rlfactory_core.training` has the loop. A `WholeEn
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from rlfactory_core.algo.advantages import Advantage
 from rlfactory_core.algo.losses import PolicyLoss
 from rlfactory_core.algo.prompts import PromptSampler
+from rlfactory_core.algo.stages import GRPO
 from rlfactory_core.engines.memory import MemoryPhase
 from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.engines.tiny import TinyModel
-from rlfactory_core.errors import CheckpointError
+from rlfactory_core.errors import CheckpointError, UsageError
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.protocols import ChatFormat, Sampler
 from rlfactory_core.reporting.folder import RunFolder
@@ -51,14 +52,29 @@ class MakeChat(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """A part of the training, with all that its names stand for.
+
+    Args:
+        config: of the run, with the stage's own ``train``.
+        make_prompts: makes the sampler that chooses from the training samples.
+        advantage: None: ``train.advantage`` is a name that only the engine or the stage's method knows.
+        loss: None: ``train.loss`` is a name that only the engine knows.
+    """
+
+    config: EngineSettings
+    make_prompts: Callable[[Sequence[Sample]], PromptSampler]
+    advantage: Advantage | None
+    loss: PolicyLoss | None
+
+
+@dataclass(frozen=True, slots=True)
 class EngineRun:
     """One run, as an engine gets it, with all that the run's names stand for.
 
     Args:
         tasks: with their samples and scorers; open them with `open_tasks`.
-        make_prompts: makes the sampler that chooses from the training samples.
-        advantage: None: ``train.advantage`` is a name that only the engine knows.
-        loss: None: likewise for ``train.loss``.
+        stages: at least one.
         sections: the configuration of each plugin in use, by name.
         fingerprints: of the plugins in use, which change with their files.
         again: gives this run in another process, which unpickles and calls it; the progress display stays here.
@@ -71,9 +87,7 @@ class EngineRun:
     folder: RunFolder
     progress: Progress
     make_chat: MakeChat
-    make_prompts: Callable[[Sequence[Sample]], PromptSampler]
-    advantage: Advantage | None
-    loss: PolicyLoss | None
+    stages: Sequence[Stage]
     sections: Mapping[str, Section]
     fingerprints: Sequence[Fingerprint]
     again: Callable[[], EngineRun]
@@ -92,6 +106,8 @@ class EngineTraits:
     serves_pools: bool = False  # it serves models for scorers, see `NeedsModelPool`
     uses_algorithms: bool = False  # train.advantage and train.loss are registered names; else it checks them itself
     refuses_changed_plugins: bool = False  # it resumes a run only if the plugins' files are unchanged
+    methods: Collection[str] = (GRPO,)  # the names of train.method that it has
+    trains_stages: bool = False  # it can train several stages one after the other
     explain: Callable[[Any, Tasks], str] | None = None
     """Gives what ``--dry-run`` shows after the configuration, for the configuration and its tasks."""
     converse: Callable[[EngineRun, Conversation], None] | None = None
@@ -235,6 +251,16 @@ class Engine(ABC):
                 not known before it asks.
             version: how many updates have made these weights.
         """
+
+    def stage(self, start: EngineStart, *, fresh: bool) -> None:
+        """Train with this configuration and loss from here on, in a run of several stages.
+
+        The weights stay, and so do the keys of ``algo.stages.OF_THE_RUN``.
+
+        Args:
+            fresh: the stage begins: drop the optimizer's state, so that its schedule begins anew; else it goes on.
+        """
+        raise UsageError(f"{type(self).__name__} trains one stage, and this run has several.")
 
     def expect(self, sessions: Iterable[str]) -> None:  # noqa: B027 - optional, as are `publish` and `close`
         """These sessions will be sampled, in this order; for ``rollout.deterministic``."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from rlfactory_core.algo.settings import CheckpointConfig, EvalConfig, TrainConfig
+from rlfactory_core.algo.stages import stage_train
 from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.rollout.settings import RolloutConfig
 from rlfactory_core.settings import Section
@@ -32,6 +33,9 @@ class EngineSettings(Section):
     chat: ChatConfig = ChatConfig()
     rollout: RolloutConfig = RolloutConfig()
     train: TrainConfig = TrainConfig()
+    stages: tuple[dict[str, Any], ...] = ()
+    """Parts of the training, one after the other: each has the keys of ``train`` that differ, such as
+    {method: sft, steps: 60}. A stage that names another method has the defaults of that. None: ``train`` itself."""
     eval: EvalConfig = EvalConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
 
@@ -39,3 +43,14 @@ class EngineSettings(Section):
     def engine_name(self) -> str:
         """The engine's name without its distribution."""
         return self.engine.rpartition(":")[2]
+
+    def by_stage(self) -> tuple[Self, ...]:
+        """The configuration of each stage, with a ``train`` section of its own.
+
+        Raises:
+            ConfigError: see `stage_train`.
+        """
+        if not self.stages:
+            return (self,)
+        trains = (stage_train(self.train, own, f"stages.{number}") for number, own in enumerate(self.stages))
+        return tuple(self.model_copy(update={"train": train, "stages": ()}) for train in trains)

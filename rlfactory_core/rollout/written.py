@@ -28,8 +28,8 @@ class WrittenModel:
         self.chat = chat
         self._write = write
 
-    async def answer(self, request: Request) -> Sampled:
-        """See `protocols.Model`.
+    async def answer(self, request: Request) -> Sampled | None:
+        """See `protocols.Model`; None, so that the trajectory ends before it, for a turn that is longer than allowed.
 
         Raises:
             ChatFormatError: the format cannot write the turn, or reads other calls in it.
@@ -38,6 +38,8 @@ class WrittenModel:
         if self.chat is None:
             return Sampled(message)
         ids = written_ids(self.chat, message)
+        if len(ids) > request.params.max_tokens:
+            return None
         read = self.chat.parse(ids, request.tools)
         if any(each in self.chat.stop_token_ids for each in ids[:-1]):
             raise ChatFormatError(f"the turn {message.content[:80]!r} holds a token that ends a turn.")

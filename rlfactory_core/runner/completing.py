@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from rlfactory_core.algo import stages
 from rlfactory_core.algo.methods import METHODS
 from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import ConfigError, UsageError
@@ -41,10 +42,12 @@ def completed(
 
 
 def with_method(config: RunConfig, given: Mapping[str, Any]) -> RunConfig:
-    """The configuration with the keys of the method that ``train.loss`` names, if it names one.
+    """The configuration with the keys of the methods that ``train.method`` and ``train.loss`` name.
 
     A task's own defaults give way to the method. What the user has set (``given``) must not contradict it.
     """
+    train = stages.with_method(config.train, set(given.get("train") or {}))
+    config = config.model_copy(update={"train": train})
     method = METHODS.get(config.train.loss)
     if method is None:
         return config

@@ -16,8 +16,8 @@ from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.choice import ModelChoice, model_name
 from rlfactory_core.runner.folders import lock_plugins, plugin_label, removed_if_empty, save_config
 from rlfactory_core.runner.resolving import check
+from rlfactory_core.training.endpoint import Endpoint
 from rlfactory_core.training.record import run_facts
-from rlfactory_core.training.run import Endpoint
 from rlfactory_core.types import Fault
 
 ATTEMPTS = 4  # the default per sample at temperature 1; enough for pass@2 and pass@4

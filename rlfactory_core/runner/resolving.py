@@ -20,8 +20,10 @@ from typing import Any
 
 from rlfactory_core.algo.advantages import GAE, Advantage
 from rlfactory_core.algo.losses import PolicyLoss
+from rlfactory_core.algo.losses.nll import nll
+from rlfactory_core.algo.stages import GRPO, SFT, STAGE_METHODS, method_of
 from rlfactory_core.config import RunConfig
-from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineRun, EngineTraits, WholeEngine
+from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineRun, EngineTraits, Stage, WholeEngine
 from rlfactory_core.engines.gguf.header import is_gguf
 from rlfactory_core.errors import ConfigError, PluginError, UsageError
 from rlfactory_core.plugins.attributes import optional_attributes
@@ -31,6 +33,7 @@ from rlfactory_core.plugins.registry import INSTALLED_WITH, Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers
 from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.reporting.where import Where
 from rlfactory_core.runner.completing import completed, with_method
 from rlfactory_core.runner.making import make_chat, make_prompts, make_task, make_tasks, named_source
 from rlfactory_core.runner.models import with_model
@@ -43,6 +46,7 @@ from rlfactory_core.tasks.solving import tiny_defaults
 from rlfactory_core.tasks.task import Task
 from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.training.run import Training
+from rlfactory_core.training.sources import check_source
 from rlfactory_core.training.stopping import SAMPLED, check_goals
 from rlfactory_core.utils.interrupt import StopRequest
 
@@ -84,6 +88,11 @@ class Resolved:
             from rlfactory_core.engines import local_model
 
             config = config.model_copy(update={"model": local_model(str(config.model), progress)})
+        traits = _traits(engine or self.engine, config)
+        stages = [
+            Stage(each, make_prompts(each, registry), *_algorithms(each, registry, traits))
+            for each in config.by_stage()
+        ]
         fingerprints = registry.fingerprints()
         return EngineRun(
             config,
@@ -91,8 +100,7 @@ class Resolved:
             folder,
             progress,
             make_chat(config.chat, registry),
-            make_prompts(config, registry),
-            *_algorithms(config, registry, _traits(engine or self.engine, config)),
+            stages,
             registry.sections(config),
             fingerprints,
             partial(remade, config, fingerprints, folder.path, resume=resume),
@@ -112,6 +120,8 @@ def _algorithms(
     train = config.train
     if not traits.uses_algorithms:
         return None, None
+    if STAGE_METHODS[train.method].imitates:
+        return None, nll
     advantage = None if train.advantage == GAE else registry.find(train.advantage, "advantage").factory
     return advantage, registry.find(train.loss, "loss_function").factory
 
@@ -135,6 +145,8 @@ def prepare(
     judge: str | None = None,
     recipe: str | None = None,
     registry: Registry | None = None,
+    *,
+    warm_start: Mapping[str, Any] | None = None,
 ) -> Resolved:
     """Take all seven steps.
 
@@ -143,12 +155,17 @@ def prepare(
         overrides: ``key=value`` texts and nested plain data; later ones win.
         judge: the address of a judge, see `with_judge`.
         recipe: a plugin's recipe; the file overrides it.
+        warm_start: keys of a supervised stage before all others.
 
     Raises:
         UsageError: the configuration is invalid; raised before anything costly happens.
     """
     registry = registry or Registry()
-    return check(resolve(registry, read(file, overrides, load_recipe(recipe, registry) if recipe else {}), judge))
+    given = read(file, overrides, load_recipe(recipe, registry) if recipe else {})
+    if warm_start is not None:
+        rest = given.get("stages") or [{"method": (given.get("train") or {}).get("method", GRPO)}]
+        given["stages"] = [_with_absolute_source({"method": SFT, **warm_start}), *rest]
+    return check(resolve(registry, given, judge))
 
 
 def resolve(registry: Registry, given: Mapping[str, Any], judge: str | None = None) -> Resolved:
@@ -183,7 +200,19 @@ def read(
     plugin = given.get("plugin")
     if isinstance(plugin, str) and is_file(plugin):
         given["plugin"] = os.path.abspath(Path(plugin).expanduser())
+    if isinstance(given.get("train"), Mapping):
+        given["train"] = _with_absolute_source(given["train"])
+    if isinstance(stages := given.get("stages"), list):
+        given["stages"] = [_with_absolute_source(each) if isinstance(each, Mapping) else each for each in stages]
     return with_model(given)
+
+
+def _with_absolute_source(train: Mapping[str, Any]) -> dict[str, Any]:
+    """A stage's keys, of which ``source`` may be a file or a folder."""
+    source = train.get("source")
+    if not isinstance(source, str) or not Path(source).expanduser().exists():
+        return dict(train)
+    return {**train, "source": os.path.abspath(Path(source).expanduser())}
 
 
 def given_keys(file: Path | None, overrides: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
@@ -310,22 +339,47 @@ def check(resolved: Resolved, *, training: bool = True) -> Resolved:
         raise ConfigError(
             f"train.guard=rollback: the {config.engine} engine does not go back to an earlier checkpoint. Use stop."
         )
-    if traits.uses_algorithms and config.train.advantage == GAE:
-        _refuse_several_sequences(tasks)
+    if training:
+        _check_stages(config, tasks, traits)
     if config.model is None and any(each.data.train or each.data.eval for each in tasks.by_name.values()):
         raise UsageError(
             "Data of your own needs a model of your own: the built-in tiny model knows only the words of the built-in "
             "data. Give one with --model (a folder or a hub id)."
         )
     completed_config = engine.prepare(_with_sections(config, registry))
-    _algorithms(completed_config, registry, traits)
-    if training:
-        _check_goals(config, tasks)
+    for each in completed_config.by_stage():
+        _algorithms(each, registry, traits)
+        make_prompts(each, registry)
+        if training:
+            _check_goals(each.train.until, tasks)
     return replace(resolved, config=_with_sections(completed_config, registry))
 
 
-def _check_goals(config: RunConfig, tasks: Tasks) -> None:
-    goals = config.train.until
+def _check_stages(config: RunConfig, tasks: Tasks, traits: EngineTraits) -> None:
+    """Refuse a stage that contradicts itself, that the tasks cannot give, or that the engine cannot train."""
+    stages = config.by_stage()
+    if len(stages) > 1 and not traits.trains_stages:
+        raise ConfigError(f"stages: the {config.engine} engine trains one stage, and there are {len(stages)}.")
+    for train in (each.train for each in stages):
+        if train.method not in traits.methods:
+            raise ConfigError(
+                f"train.method={train.method}: the {config.engine} engine has {', '.join(traits.methods)}. "
+                "Train the stage with the local engine, and go on with its checkpoint: --model RUN/checkpoints/latest"
+            )
+        method = method_of(train)
+        Where(train.where)
+        if not method.plays:
+            check_source(train.source, tasks)
+        if traits.uses_algorithms and train.advantage == GAE:
+            _refuse_several_sequences(tasks)
+    if any(each.train.kl > 0 for each in stages[1:]):
+        raise ConfigError(
+            "stages: train.kl > 0 compares with the start model, which only the first stage still has. Set train.kl=0, "
+            "or train the stages as runs of their own: --model RUN/checkpoints/latest"
+        )
+
+
+def _check_goals(goals: Mapping[str, float], tasks: Tasks) -> None:
     sliced = any("/" in name.removeprefix(SAMPLED) for name in goals)
     slices = [name for sample in tasks.held_out(required=False) for name in sample.slices] if sliced else []
     check_goals(goals, [*tasks.scorers.weights, tasks.success], slices)

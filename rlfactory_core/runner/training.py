@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rlfactory_core.algo.guard import began
-from rlfactory_core.algo.settings import TrainConfig
+from rlfactory_core.config import RunConfig
 from rlfactory_core.errors import RunStopped, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
@@ -21,8 +21,9 @@ from rlfactory_core.runner.folders import (
     save_config,
     save_run,
 )
-from rlfactory_core.runner.resolving import Resolved, check, look_up, saved_config, written_config
-from rlfactory_core.settings import merge, parse_override, validate_section
+from rlfactory_core.runner.resolving import Resolved, check, look_up, run_config, saved_config, written_config
+from rlfactory_core.settings import merge, parse_override
+from rlfactory_core.training.record import STAGE
 from rlfactory_core.utils.interrupt import StopRequest, stop_on_interrupt
 
 ROLLED_BACK = "rolled_back"  # in summary.json
@@ -73,7 +74,7 @@ def resume_or_start(prepared: Resolved, given: Mapping[str, Any], progress: Prog
     out = prepared.config.out
     if out is None:
         raise UsageError("--resume-or-start needs the run's folder, by which it finds it again: --out FOLDER")
-    folder, steps = RunFolder(out), prepared.config.train.steps
+    folder, steps = RunFolder(out), prepared.config.by_stage()[-1].train.steps
     if not folder.config.is_file():
         if out.is_dir() and not any(path.is_file() for path in out.rglob("*")):  # killed before it wrote anything
             shutil.rmtree(out)
@@ -85,11 +86,11 @@ def resume_or_start(prepared: Resolved, given: Mapping[str, Any], progress: Prog
             shutil.rmtree(out)
         return run(prepared, progress)
     summary = folder.read_summary()
-    done, ended = summary.get("steps", 0), (summary.get("ended") or {}).get("by", "steps")
+    done, ended = _steps_done(summary), (summary.get("ended") or {}).get("by", "steps")
     if folder.report.exists() and (ended != "steps" or steps <= done):
         progress.say(f"{out} is finished: it has done {count_text(done, 'step')}")
         return folder
-    return resume(str(out), [f"train.steps={steps}"], progress)
+    return resume(str(out), [f"train.steps={prepared.config.train.steps}"], progress)
 
 
 def _refuse_other_keys(folder: RunFolder, given: Mapping[str, Any], now: Mapping[str, Any]) -> None:
@@ -123,7 +124,7 @@ def _resume(folder: RunFolder, overrides: Sequence[str], progress: Progress) -> 
     data = merge(saved, *(parse_override(override) for override in overrides))
     registry = Registry()
     config = saved_config(data, registry)
-    _refuse_finished(folder, config.train, validate_section(TrainConfig, saved.get("train") or {}, "train"))
+    _refuse_finished(folder, config, run_config(saved, registry))
     prepared = check(look_up(config, registry))
     changes = [*plugin_changes(registry, folder), *data_changes(prepared.config, registry, folder)]
     if changes and prepared.traits.refuses_changed_plugins:
@@ -141,27 +142,37 @@ def _resume(folder: RunFolder, overrides: Sequence[str], progress: Progress) -> 
         raise
 
 
-def _refuse_finished(folder: RunFolder, train: TrainConfig, before: TrainConfig) -> None:
+def _refuse_finished(folder: RunFolder, config: RunConfig, before: RunConfig) -> None:
     """Refuse to resume a finished run unless what ended it has changed."""
     summary = folder.read_summary()
-    done, ended = summary.get("steps", 0), summary.get("ended") or {}
+    ended, train, done = summary.get("ended") or {}, config.by_stage()[-1].train, _steps_done(summary)
     if not folder.report.exists():
         return
-    if ended.get("by", "steps") != "steps" and (train.until, train.patience) == (before.until, before.patience):
+    goals = [(each.by_stage()[-1].train.until, each.by_stage()[-1].train.patience) for each in (config, before)]
+    if ended.get("by", "steps") != "steps" and goals[0] == goals[1]:
         raise UsageError(
             f"{folder.path} is finished: the training {ended['text']}. To train it longer all the same: "
             f"rlfactory run --resume {folder.path} train.until= train.patience=0 --steps {max(2 * done, train.steps)}"
         )
     if train.steps <= done:
+        of_stage = " in its last stage" if config.stages else ""
         raise UsageError(
-            f"{folder.path} is finished: it has done {count_text(done, 'step')}. "
+            f"{folder.path} is finished: it has done {count_text(done, 'step')}{of_stage}. "
             f"To train it longer: rlfactory run --resume {folder.path} --steps {2 * done or 100}"
         )
 
 
+def _steps_done(summary: Mapping[str, Any]) -> int:
+    """The steps of a finished run, or if it has stages, of the last one."""
+    steps = int(summary.get("steps", 0))
+    stages = summary.get("stages")
+    return steps + 1 - int(stages[-1]["first"]) if stages else steps
+
+
 def _train(prepared: Resolved, folder: RunFolder, progress: Progress, *, resume: bool) -> RunFolder:
     progress.say(f"{'resuming' if resume else 'run'} {folder.path}")
-    if (prepared.config.train.until or prepared.config.train.patience) and not prepared.config.eval.every:
+    waits = any(each.train.until or each.train.patience for each in prepared.config.by_stage())
+    if waits and not prepared.config.eval.every:
         progress.say("train.until and train.patience wait for evaluations between steps; there are none: eval.every=0")
     with stop_on_interrupt(progress.say) as stop:
         try:
@@ -195,9 +206,14 @@ def _rolled_back(run: Resolved, folder: RunFolder, stop: StopRequest, progress: 
     if step is None:
         progress.say(f"train.guard=rollback: no checkpoint is older than step {before}; see checkpoint.every.")
         return None
-    lr, muon_lr = LOWER * config.train.lr, LOWER * config.train.muon_lr
-    train = config.train.model_copy(update={"lr": lr, "muon_lr": muon_lr, "guard": "stop"})
-    config = config.model_copy(update={"train": train})
+    number = int(last.get(STAGE) or 1) - 1
+    train = config.by_stage()[number].train
+    lr, muon_lr = LOWER * train.lr, LOWER * train.muon_lr
+    lower, stages = {"lr": lr, "muon_lr": muon_lr}, list(config.stages)
+    if stages:
+        stages[number], lower = {**stages[number], **lower}, {}
+    train = config.train.model_copy(update={**lower, "guard": "stop"})
+    config = config.model_copy(update={"train": train, "stages": tuple(stages)})
     save_config(config, run.registry, folder)
     why = stop.warning
     folder.write_summary({**folder.read_summary(), ROLLED_BACK: {"from": found, "to": step, "lr": lr, "why": why}})

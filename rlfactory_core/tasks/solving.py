@@ -37,10 +37,14 @@ DEFAULTS: Mapping[str, Any] = {
 """Of the configuration of a run with a tiny model; the task's ``defaults`` and ``tiny_defaults`` override them."""
 
 
+def is_solved(task: Task) -> bool:
+    """Whether the task shows how it is solved."""
+    return type(task).solve is not Task.solve or type(task).demonstrate is not Task.demonstrate
+
+
 def is_demonstrated(task: Task) -> bool:
     """Whether the task's model learns from `Task.demonstrate`: it shows a solution, and makes no recipe of its own."""
-    shows = type(task).solve is not Task.solve or type(task).demonstrate is not Task.demonstrate
-    return shows and type(task).tiny_model is Task.tiny_model
+    return is_solved(task) and type(task).tiny_model is Task.tiny_model
 
 
 def tiny_defaults(task: Task) -> Mapping[str, Any]:
@@ -84,7 +88,7 @@ def _checked(place: str, said: object) -> Message:
     raise PluginError(f"{place}: got {said!r:.200}, expected a Message of the role 'assistant'.")
 
 
-def _demonstrated(task: Task, sample: Sample, messages: Sequence[Message]) -> Message:
+def demonstrated(task: Task, sample: Sample, messages: Sequence[Message]) -> Message:
     """The next message of `Task.demonstrate`.
 
     Raises:
@@ -111,7 +115,7 @@ class _Demonstrator(ServerModel):
         self.shown: dict[str, Played] = {}
 
     async def answer(self, request: Request) -> Sampled:
-        turn = _demonstrated(self._task, self._sample, request.messages)
+        turn = demonstrated(self._task, self._sample, request.messages)
         calls = (replace(call, id=f"call_{number}") for number, call in enumerate(turn.tool_calls))
         turn = replace(turn, tool_calls=tuple(calls))  # the task need not give its calls different ids
         session, prompt = request.session, len(request.messages)

@@ -110,9 +110,9 @@ class Evaluator:
                 self.progress.advance(1, **{key: found.get(key, float("nan"))})
         return recorder.results[when] if recorder is not None else {}
 
-    async def between(self, step: int, every: int, until: Until) -> HeldOut:
-        """The evaluation that is due after a step: after every n-th; 0: never."""
-        if not every or step % every or not self.samples:
+    async def between(self, step: int, every: int, until: Until, *, now: bool = False) -> HeldOut:
+        """The evaluation that is due after a step: after every n-th, or ``now``; 0: never."""
+        if not every or (step % every and not now) or not self.samples:
             return HeldOut()
         groups: dict[str, Sequence[Group]] = {}
         found: dict[str, float] = {}

@@ -18,6 +18,7 @@ from rlfactory_core.reporting.trajectories import stored
 from rlfactory_core.training.checkpoints import BEST, mark_best, save_checkpoint
 from rlfactory_core.training.evaluation import Evaluator, HeldOut
 from rlfactory_core.training.methods import Method
+from rlfactory_core.training.place import Place
 from rlfactory_core.training.playing import GroupInFlight, Playing
 from rlfactory_core.training.proof import PolicyMovedProof
 from rlfactory_core.training.record import Recorder, StepClock, step_metrics
@@ -32,6 +33,7 @@ class Loop:
     Args:
         decode: gives the text of ids.
         folder: of the checkpoints.
+        place: among the run's stages, of which this training is one.
         recorder: in the first process only.
     """
 
@@ -44,6 +46,7 @@ class Loop:
     stopping: Stopping
     decode: Callable[[Sequence[int]], str]
     folder: Path
+    place: Place
     recorder: Recorder | None
     held_out: HeldOut = field(default_factory=HeldOut, init=False)  # after the last step so far
     _pending: Sequence[int] = field(default=(), init=False)  # positions begun and not trained, in the first process
@@ -84,14 +87,17 @@ class Loop:
             update = await self.engine.update(batches)
             await self.engine.publish(step)
         await self.proof.after(step)
-        self.held_out = await self.evaluator.between(step, self.config.eval.every, self.stopping.until)
+        ends = not self.place.is_last and step == self.place.last(self.config.train.steps)
+        self.held_out = await self.evaluator.between(step, self.config.eval.every, self.stopping.until, now=ends)
         self.stopping.ended = self.held_out.ended
         everything, self._pending = await self._everything(groups, self.playing.untrained())
         played = outcomes(everything, self.evaluator.tasks.success, self.playing.index)
         self.playing.finish(*await self.engine.processes.broadcast((played, self._pending)))
         if self.recorder is not None:
-            numbers = {**step_metrics(step, everything, self.config.train), **update, **self.held_out.metrics}
+            played_by = step_metrics(step, everything, self.config.train) if self.method.plays else {}
+            numbers = {**played_by, **self.method.metrics(everything), **update, **self.held_out.metrics}
             numbers |= {"replays": float(replays), **clock.metrics(groups, self.engine.processes.size)}
+            self.stopping.left_out(step, everything, self.method.left_out(everything))
             self.stopping.guard(self.recorder.step(step, everything, numbers, stored(everything, self.decode)))
         self.stopping.check_skipped(update, step)
         await self._save_or_stop(step)
@@ -141,6 +147,7 @@ class Loop:
         if self.recorder is not None:
             loop = {**self.stopping.state(), "rollouts": self.playing.state()}
             run = {"step": step, "totals": self.recorder.totals_now(), "pending": list(pending), "loop": loop}
+            run |= self.place.state()
             save = partial(save_checkpoint, self.folder, step, self.engine, run, keep=self._keep)
             await self.engine.processes.run(save)
 

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any
 
 from rlfactory_core.algo.prompts import Played, PromptSampler
+from rlfactory_core.algo.stages import STAGE_METHODS
 from rlfactory_core.engines.base import Engine
 from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.types import Group, Sample
@@ -124,6 +125,7 @@ class Playing:
         self, engine: Engine, play: Play, config: EngineSettings, samples: Sequence[Sample], prompts: PromptSampler
     ) -> None:
         self._engine, self._play, self._config = engine, play, config
+        self._asks = STAGE_METHODS[config.train.method].plays  # the engine's sampler
         self.samples, self._prompts = samples, prompts
         self.index = {sample.id: index for index, sample in enumerate(samples)}
         self._size = config.train.prompts_per_step
@@ -203,7 +205,8 @@ class Playing:
         if refill:
             drawn = self._prompts.replacement(step + 1, index, refill)
             name, again = f"{name}/refill-{refill}", (*again, "refill", refill)
-        self._engine.expect(f"{name}/{attempt}" for attempt in range(attempts))
+        if self._asks:
+            self._engine.expect(f"{name}/{attempt}" for attempt in range(attempts))
         play = self._play(
             self.samples[drawn],
             attempts=attempts,

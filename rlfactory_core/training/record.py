@@ -14,6 +14,7 @@ from rlfactory_core.algo.guard import Guard
 from rlfactory_core.algo.guard_table import Finding
 from rlfactory_core.algo.masking import masked_by, masking_text
 from rlfactory_core.algo.settings import TrainConfig
+from rlfactory_core.algo.stages import GRPO, STAGE_METHODS
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.reporting.folder import RunFolder
@@ -27,6 +28,8 @@ from rlfactory_core.training.proof import Moved
 from rlfactory_core.training.stopping import SAMPLED, Ended
 from rlfactory_core.types import Group
 
+STAGE = "stage"  # in a row of the metrics of a run of several stages: its number, from 1
+
 
 class Recorder:
     """Records a run in its folder; only one process of a run has a recorder.
@@ -38,6 +41,7 @@ class Recorder:
         weights: of the scorers, by name.
         opinions: the names of the scorers that a model decides; None: see `Guard`.
         top: the highest reward of an attempt; None: see `Guard`.
+        methods: ``train.method`` of each stage.
     """
 
     def __init__(
@@ -50,6 +54,7 @@ class Recorder:
         weights: Mapping[str, float] = {},
         opinions: Collection[str] | None = None,
         top: float | None = None,
+        methods: Sequence[str] = (GRPO,),
     ) -> None:
         self.folder, self.progress, self.success, self.loggers = folder, progress, success, loggers
         self.totals: Mapping[str, float] = earlier or {}
@@ -60,27 +65,45 @@ class Recorder:
         self._machine = MachineUse()
         self._reported: set[str] = set()  # sources of masking faults that a line has been shown for
         metrics = {component_metric(name): weight for name, weight in weights.items()}
-        self._guard = Guard(metrics, opinions, top, component_metric(success))
+        self._methods = methods
+        self._guards = [  # a stage is not compared with what came before it
+            Guard(metrics, opinions, top, component_metric(success), plays=STAGE_METHODS[name].plays)
+            for name in methods
+        ]
+        self.stage = 0
         self._earlier: list[str] = []  # what the guard found before the resume
         if earlier is not None:
             for row in folder.read_metrics():
+                self.stage = min(int(row.get(STAGE) or 1), len(methods)) - 1
                 self._earlier += [f"step {row['step']}: {finding.text}" for finding in self._guard.add(row)[1]]
         self._held_out: dict[str, str] = {}  # what the evaluations show, by its beginning
         self.moved: Moved | None = None  # the last comparison of the policy-moved proof
         self.left_out: Mapping[str, Sequence[str]] = {}  # train, eval -> the samples whose prompts leave no room
         self.warned: list[str] = []  # what the guard has newly found; in this process
 
+    @property
+    def _guard(self) -> Guard:
+        return self._guards[self.stage]
+
+    @property
+    def _plays(self) -> bool:
+        return STAGE_METHODS[self._methods[self.stage]].plays
+
     def step(
         self, step: int, groups: Sequence[Group], metrics: Mapping[str, float], texts: Iterable[StoredTrajectory]
     ) -> Sequence[str]:
         """Record a finished training step, and show it. Returns what the guard has newly found."""
         warned = len(self.warned)
-        self.totals = self.totals_with(groups, metrics)
+        if not self._plays:  # these are rates of demonstrations
+            metrics = {name: value for name, value in metrics.items() if name != "sampled_tokens_s"}
+        if len(self._methods) > 1:
+            metrics = {STAGE: self.stage + 1.0, **metrics}
+        self.totals = self.totals_with(groups if self._plays else (), metrics)
         self.folder.write_stored(step, texts)
         metrics = self._guarded(step, metrics)
         if self.loggers is not None:
             self.loggers.log(step, {**self._machine.numbers(), **metrics})
-        names = ["reward", self.success, f"eval/{self.success}", "sampled_tokens_s"]
+        names = ["nll", "reward", self.success, f"eval/{self.success}", "sampled_tokens_s"]
         names += ["masked"] if self.totals["masked"] else []
         self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
         self._report_masked(f"step {step}", groups)
@@ -178,7 +201,7 @@ class Recorder:
         Args:
             steps: those that were done; None: the training has not ended, and only its metrics say how far it is.
         """
-        results = {
+        results: dict[str, Any] = {
             **({"policy_moved": asdict(self.moved)} if self.moved else {}),
             **({"left_out": self.left_out} if self.left_out else {}),
             "success": self.success,

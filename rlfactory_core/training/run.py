@@ -6,11 +6,12 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
+from math import inf
 from typing import Any
 
-from rlfactory_core.clients import OpenAIClient
+from rlfactory_core.algo.stages import STAGE_METHODS
 from rlfactory_core.context import RunContext
 from rlfactory_core.engines.base import (
     Checkpoint,
@@ -21,6 +22,7 @@ from rlfactory_core.engines.base import (
     EngineTraits,
     OpenModel,
     Settings,
+    Stage,
 )
 from rlfactory_core.engines.tiny import TinyModel
 from rlfactory_core.errors import UsageError
@@ -28,17 +30,21 @@ from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.protocols import ChatFormat, Sampler
 from rlfactory_core.reporting.folder import RunFolder, replace_link
 from rlfactory_core.reporting.loggers import open_loggers
-from rlfactory_core.tasks.opening import OpenTasks, open_tasks
+from rlfactory_core.reporting.where import Where
+from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.tasks.room import CheckedPrompts, check_prompts
 from rlfactory_core.training.checkpoints import LATEST, checkpoints, newest_readable, none_yet, roll_back, saved
 from rlfactory_core.training.evaluation import Evaluator
 from rlfactory_core.training.loop import Loop
-from rlfactory_core.training.methods.grpo import GroupComparison, rewards_of_turns
+from rlfactory_core.training.methods import GroupComparison, Imitation, Method
+from rlfactory_core.training.methods.grpo import rewards_of_turns
+from rlfactory_core.training.place import Place
 from rlfactory_core.training.playing import Play, Playing
 from rlfactory_core.training.proof import PolicyMovedProof
 from rlfactory_core.training.record import Recorder, evaluation_passes, run_facts
+from rlfactory_core.training.sources import open_source
 from rlfactory_core.training.stopping import Ended, Stopping, Until
-from rlfactory_core.types import Group, Sample
+from rlfactory_core.types import Group, Sample, Trajectory
 from rlfactory_core.utils.garbage import collect_rarely
 
 PREFIX_SAMPLES = 64  # of each task and split, whose prompts show the engine how prompts begin
@@ -48,15 +54,20 @@ class Training:
     """Makes a `WholeEngine` of an `Engine`."""
 
     uses_algorithms = True
+    methods = tuple(STAGE_METHODS)
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.trains_stages = type(engine).stage is not Engine.stage
         traits = optional_attributes(engine, EngineTraits, f"The engine {type(engine).__name__}")
         for trait in (each.name for each in fields(EngineTraits) if hasattr(engine, each.name)):
             setattr(self, trait, getattr(traits, trait))
 
     def prepare(self, config: Settings) -> Settings:
-        return self.engine.prepare(config)
+        stages = [self.engine.prepare(each) for each in config.by_stage()]
+        workers = min(each.train.workers for each in stages)
+        train = config.train.model_copy(update={"workers": workers})
+        return stages[0].model_copy(update={"train": train, "stages": config.stages}) if config.stages else stages[0]
 
     def train(self, run: EngineRun) -> dict[str, Any]:
         return self._in_processes(train, run)
@@ -95,24 +106,40 @@ async def _stoppable(use: Use, engine: Engine, run: EngineRun) -> Any:
 async def train(engine: Engine, run: EngineRun) -> dict[str, Any]:
     """Returns the summary in the first process, an empty one in the others."""
     async with opened(engine, run, training=True) as parts:
-        config, recorder = run.config, parts.recorder
+        recorder = parts.recorder
         if not parts.step:
             await parts.evaluate("before")
             if recorder is not None:
                 run.folder.write_summary({**parts.facts(), **recorder.summary()})
-        loop = parts.loop()
         run.stop.armed = True
-        run.progress.stage("train", config.train.steps, "step")
-        run.progress.advance(parts.step)
-        step = await loop.run(parts.step + 1, config.train.steps, parts.resumed.get("pending", ()))
-        ended = loop.stopping.ended or Ended("steps", f"did all {config.train.steps} steps")
-        if ended.by != "steps":
-            run.progress.say(f"training ended: {ended.text}")
+        loop, step, place = await _train_stages(parts)
+        ended = loop.stopping.ended or Ended("steps", f"did all {loop.config.train.steps} steps")
         await parts.evaluate("after", measured=loop.held_out.groups)
         if recorder is None:
             return {}
         recorder.moved = loop.proof.found
-        return {**parts.facts(), **recorder.summary(step, ended)}
+        stages = {"stages": [asdict(each) for each in place.done]} if place.stages > 1 else {}
+        return {**parts.facts(), **recorder.summary(step, ended), **stages}
+
+
+async def _train_stages(parts: OpenRun) -> tuple[Loop, int, Place]:
+    """Train the stages that are left. Returns the last one's loop, the last step, and the place after it."""
+    run, step, place, loop = parts.run, parts.step, parts.place, None
+    while place.number < place.stages:
+        begins, steps = loop is not None, run.stages[place.number].config.train.steps
+        loop = parts.loop(place, loop)
+        method = loop.config.train.method
+        title = f"{method} (stage {place.number + 1} of {place.stages})" if place.stages > 1 else "train"
+        run.progress.stage(title, steps, "step")
+        run.progress.advance(step + 1 - place.first)
+        pending = () if begins else parts.resumed.get("pending", ())
+        step = await loop.run(step + 1, place.last(steps), pending)
+        ended = loop.stopping.ended or Ended("steps", f"did all {steps} steps")
+        if ended.by != "steps":
+            run.progress.say(f"{title} ended: {ended.text}" if place.stages > 1 else f"training ended: {ended.text}")
+        place = place.after(method, step, ended.text)
+    assert loop is not None
+    return loop, step, place
 
 
 async def evaluate(engine: Engine, run: EngineRun) -> dict[str, float]:
@@ -168,71 +195,64 @@ class OpenRun:
             title, when, passes, self.recorder, chat=self.chat, intervals=intervals, measured=measured
         )
 
-    def loop(self) -> Loop:
-        engine, run, config = self.engine, self.run, self.run.config
-        train, processes = config.train, engine.processes
-        advantage = run.advantage or rewards_of_turns
-        until = Until(train.until, train.patience, self.tasks.success, config.eval.attempts)
+    @property
+    def place(self) -> Place:
+        """Where the training stands."""
+        return Place.of(len(self.run.stages), self.resumed)
+
+    def loop(self, place: Place, before: Loop | None = None) -> Loop:
+        """The training of a stage: of one that begins after another one's loop, or of the one that is resumed."""
+        engine, run, stage = self.engine, self.run, self.run.stages[place.number]
+        config, train, processes = stage.config, stage.config.train, engine.processes
+        if place.stages > 1:
+            engine.stage(_start(run, place.number), fresh=before is not None)
+        if self.recorder is not None:
+            self.recorder.stage = place.number
+        method, samples, play = self._method(stage)
+        top = before.stopping.until.top if before is not None else -inf
+        until = Until(train.until, train.patience, self.tasks.success, config.eval.attempts, top=top)
         loop = Loop(
             engine,
             config,
-            GroupComparison(train, advantage, config.rollout.max_tokens, config.seed, processes.rank),
-            Playing(engine, self.play, config, self.prompts.train, run.make_prompts(self.prompts.train)),
+            method,
+            Playing(engine, play, config, samples, stage.make_prompts(samples)),
             self.evaluator,
             PolicyMovedProof(engine, self.sampler),
             Stopping(train, until, processes, run.stop, run.progress),
             self.chat.decode,
             run.folder.checkpoints,
+            place,
             self.recorder,
         )
-        loop.load(self.resumed.get("loop", {}))
+        if before is None:
+            loop.load(self.resumed.get("loop", {}))
         return loop
+
+    def _method(self, stage: Stage) -> tuple[Method, Sequence[Sample], Play]:
+        """The method of a stage, and what it plays."""
+        config, train, rank = stage.config, stage.config.train, self.engine.processes.rank
+        if not STAGE_METHODS[train.method].imitates:
+            advantage = stage.advantage or rewards_of_turns
+            method = GroupComparison(train, advantage, config.rollout.max_tokens, config.seed, rank)
+            return method, self.prompts.train, self.play
+        if STAGE_METHODS[train.method].plays:
+            worth = Where(train.where).holds if train.where else self._succeeds
+            return Imitation(train, worth, train.winners, config.seed, rank), self.prompts.train, self.play
+        source = open_source(train.source, self.tasks, self.prompts.train, self.prompts.held_out)
+        worth = Where(train.where or source.where).holds
+        return Imitation(train, worth, 0, config.seed, rank), source.samples, source.play
+
+    def _succeeds(self, trajectory: Trajectory) -> bool:
+        """Whether an attempt has the highest score that means success, or if it has none, the highest reward."""
+        scores = trajectory.score.components if trajectory.score is not None else {}
+        if self.tasks.success in scores:
+            return scores[self.tasks.success] >= 1.0
+        top = self.run.tasks.top_reward
+        return trajectory.reward > 0 and (top is None or trajectory.reward >= top)
 
     def facts(self) -> dict[str, Any]:
         """The part of the summary that follows from the configuration and the engine."""
         return {**run_facts(self.run.config), "workers": self.engine.processes.size, **self.engine.facts}
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A `WholeEngine` that only evaluates: the model behind a client, which is closed after that."""
-
-    client: OpenAIClient
-
-    def prepare(self, config: Any) -> Any:
-        return config
-
-    def train(self, run: EngineRun) -> dict[str, Any]:
-        raise UsageError("A model behind an endpoint cannot be trained. Name a model folder or a hub id.")
-
-    def evaluate(self, run: EngineRun) -> dict[str, Any]:
-        """Returns the flat map of the results, with confidence intervals.
-
-        Raises:
-            BackendError: the endpoint, or a service that the task's tools need, does not answer at the start.
-            DataError: there are no samples.
-        """
-        return asyncio.run(self._evaluate(run))
-
-    async def _evaluate(self, run: EngineRun) -> dict[str, Any]:
-        samples, client = run.tasks.held_out(required=True), self.client
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(client.close)
-            opening = open_tasks(run.tasks, run.progress, RunContext(run.folder.path))
-            tasks = await stack.enter_async_context(opening)
-            tasks.check(samples)
-            run.progress.stage("reach the endpoint")
-            await client.open(tasks.only.manager.specs if len(tasks.by_name) == 1 else ())
-            evaluator = Evaluator(
-                tasks,
-                lambda sample, **how: tasks.of(sample).play(sample, client, **how),
-                samples,
-                run.config.seed,
-                run.progress,
-                counts_samples=True,
-            )
-            recorder = Recorder(run.folder, run.progress, tasks.success)
-            return await evaluator.evaluate("", "after", evaluation_passes(run, "after"), recorder, intervals=True)
 
 
 @asynccontextmanager
@@ -270,13 +290,10 @@ def _open_model(engine: Engine, run: EngineRun) -> tuple[OpenModel, dict[str, An
         CheckpointError: none can be read.
         UsageError: the run is resumed and has done more steps than it should.
     """
-    config, folder = run.config, run.folder.checkpoints
-
-    def make_tiny() -> TinyModel:
-        return TinyModel.of(config, run.tasks.only, run.fingerprints, run.make_chat)
+    folder = run.folder.checkpoints
 
     def start(checkpoint: Checkpoint | None) -> EngineStart:
-        return EngineStart(config, run.progress, make_tiny, checkpoint, run.loss)
+        return replace(_start(run, 0), checkpoint=checkpoint)
 
     if not run.resume:
         return engine.open(start(None)), {}
@@ -290,12 +307,36 @@ def _open_model(engine: Engine, run: EngineRun) -> tuple[OpenModel, dict[str, An
     checkpoint, (model, resumed) = newest_readable(found, load, run.progress.say)
     if checkpoint != found[0] and engine.processes.first:
         replace_link(folder / LATEST, checkpoint.folder.name)
-    if resumed["step"] > config.train.steps:
-        raise UsageError(
-            f"The run has done {resumed['step']} steps, more than train.steps={config.train.steps}. "
-            f"Give more, for example: --steps {2 * resumed['step']}"
-        )
+    _check_place(run, resumed)
     return model, resumed
+
+
+def _start(run: EngineRun, number: int) -> EngineStart:
+    """What the engine trains a stage with, from its number."""
+    stage = run.stages[number]
+
+    def make_tiny() -> TinyModel:
+        return TinyModel.of(run.config, run.tasks.only, run.fingerprints, run.make_chat)
+
+    return EngineStart(stage.config, run.progress, make_tiny, loss=stage.loss)
+
+
+def _check_place(run: EngineRun, resumed: Mapping[str, Any]) -> None:
+    place, step = Place.of(len(run.stages), resumed), int(resumed["step"])
+    if place.number >= place.stages:
+        raise UsageError(
+            f"The run is in stage {place.number + 1}, and there are now {place.stages}. Leave the stages as they were."
+        )
+    steps = run.stages[place.number].config.train.steps
+    if step > place.last(steps) and place.is_last:
+        least = step + 1 - place.first
+        raise UsageError(
+            f"The run has done {least} steps of its last stage, more than train.steps={steps}. "
+            f"Give more, for example: --steps {2 * least}"
+            if place.stages > 1
+            else f"The run has done {step} steps, more than train.steps={steps}. "
+            f"Give more, for example: --steps {2 * step}"
+        )
 
 
 def _recorder(
@@ -305,7 +346,8 @@ def _recorder(
     loggers = open_loggers(names, run.folder, shown, resumed.get("step"), run.progress.say)
     stack.enter_context(closing(loggers))
     scores = (run.tasks.scorers.weights, run.tasks.scorers.opinions, run.tasks.top_reward)
-    return Recorder(run.folder, run.progress, tasks.success, loggers, resumed.get("totals"), *scores)
+    methods = [stage.config.train.method for stage in run.stages]
+    return Recorder(run.folder, run.progress, tasks.success, loggers, resumed.get("totals"), *scores, methods=methods)
 
 
 def _beginnings(tasks: OpenTasks, samples: Sequence[Sample]) -> list[tuple[int, ...]] | None:

@@ -18,7 +18,7 @@ from rlfactory_core.algo.settings import TrainConfig
 from rlfactory_core.engines.base import Processes
 from rlfactory_core.errors import ConfigError, RunStopped, TrainingError, nearest
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.types import Group
+from rlfactory_core.types import Group, Trajectory
 from rlfactory_core.utils.backoff import backoff_s
 from rlfactory_core.utils.interrupt import StopRequest
 
@@ -50,7 +50,7 @@ class Until:
     attempts: int = 1
     _best: dict[str, float] = field(default_factory=dict)
     _waited: int = 0  # evaluations since one of the metrics had a new best
-    _top: float = -inf  # the best greedy success so far
+    top: float = -inf  # the best greedy success so far, also of earlier stages
 
     def passes(self, step: int) -> list[EvalPass]:
         """Those of the evaluation after a step: greedy, and at temperature 1 if a goal needs it."""
@@ -84,18 +84,18 @@ class Until:
     def is_best(self, found: Mapping[str, float]) -> bool:
         """Whether an evaluation has the best greedy success so far; of equal ones it is the first."""
         success = found.get(self.success, -inf)
-        if too_many(found.get("masked", 0), found.get("samples", 0)) or not success > self._top:
+        if too_many(found.get("masked", 0), found.get("samples", 0)) or not success > self.top:
             return False
-        self._top = success
+        self.top = success
         return True
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""
-        return {"best": dict(self._best), "waited": self._waited, "top": self._top, "ends": self._ends}
+        return {"best": dict(self._best), "waited": self._waited, "top": self.top, "ends": self._ends}
 
     def load(self, state: Mapping[str, Any]) -> bool:
         """Go on from a checkpoint's state; returns whether goals and patience are still those of that run."""
-        self._best, self._waited, self._top = dict(state["best"]), state["waited"], state["top"]
+        self._best, self._waited, self.top = dict(state["best"]), state["waited"], state["top"]
         return bool(state["ends"] == self._ends)
 
     @property
@@ -152,6 +152,7 @@ class Stopping:
         self._train, self._processes, self._stop, self._progress = train, processes, stop, progress
         self._lost = LostAttempts()
         self._skipped_in_row = 0
+        self._left_out: bool | None = None  # whether demonstrations were; None: before the first step
 
     async def requested(self) -> bool:
         """Whether a stop is requested in any process."""
@@ -223,6 +224,27 @@ class Stopping:
                 f"{self._skipped_in_row} steps in a row were skipped for a NaN or exploding gradient (step {step}). "
                 "The last good checkpoint is kept. Lower train.lr or raise train.warmup_steps, and go on with --resume."
             )
+
+    def left_out(self, step: int, groups: Sequence[Group], out: Sequence[Trajectory]) -> None:
+        """Say that demonstrations are not learnt from, the first time with the reason.
+
+        Raises:
+            TrainingError: none of the first step can be.
+        """
+        first, self._left_out = self._left_out is None, bool(self._left_out)
+        if not out:
+            return
+        faults = [fault.message for each in out for fault in each.faults]
+        rewards = ", ".join(f"{each.reward:g}" for each in out[:3])
+        why = faults[0] if faults else f"it does not meet the condition train.where; rewards: {rewards}"
+        text = (
+            f"{len(out)} of {len(groups)} demonstrations are not learnt from. The first, of '{out[0].sample.id}': {why}"
+        )
+        if first and len(out) == len(groups):
+            raise TrainingError(f"Step {step}: {text}")
+        if not self._left_out:
+            self._progress.say(f"warning: step {step}: {text}")
+        self._left_out = True
 
     def state(self) -> dict[str, Any]:
         """For a checkpoint."""

@@ -32,7 +32,7 @@ class TaskDataset(Dataset[dict[str, Any]]):
         left_out = frozenset(payload.left_out.get(TRAIN if self.training else EVAL, ()))
         self.samples: Sequence[Sample] = [sample for sample in samples if sample.id not in left_out]
         if self.training:
-            self.prompts = run.make_prompts(self.samples)
+            self.prompts = run.stages[0].make_prompts(self.samples)
         self._step: tuple[int, list[int]] = (0, [])  # a step and its samples
         self.passes: Sequence[EvalPass] = (EvalPass(EVAL),)  # of the next evaluation
 

@@ -19,6 +19,7 @@ class LossOptions:
     truncate: float | None = None  # cap of the importance weights of the decoupled objective; None: the plain one
     loss: PolicyLoss = ppo
     temperature: float = 1.0  # at which the trajectories were sampled
+    sampled: bool = True  # by the policy; False: tokens that somebody wrote, to which no ratio is relative
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ def objective(
     relative to ``old``, and each token has the weight old / behaviour, truncated (IMPALA, arXiv 1802.01561). Clipping
     bounds the steps of one update then, and nothing the distance to the behaviour policy.
 
+    Tokens that are not ``options.sampled`` have no behaviour policy: ratios are 1, and no metric compares the two.
+
     The metrics are those of the policy loss, ``loss``, ``kl`` to the start model, ``mismatch_kl`` (a KL estimate of
     behaviour to current policy), ``importance_weight`` (1 when on-policy) and ``weight_square``, its square.
 
@@ -63,6 +66,7 @@ def objective(
     """
     sequence = behaviour.new_zeros(behaviour.shape).long() if sequence is None else sequence
     now = logprobs.detach()
+    behaviour = behaviour if options.sampled else now
     anchor = behaviour if options.truncate is None else now if old is None else old
     found = options.loss(Tokens(logprobs, anchor, advantages, sequence), Clip(options.clip_low, options.clip_high))
     weight, loss = (now - behaviour).exp(), found.loss
@@ -75,12 +79,8 @@ def objective(
         kl = drift.exp() - drift - 1.0
         loss = loss + options.kl * kl
     gap = now - behaviour
-    metrics = {
-        **found.metrics,
-        "loss": loss,
-        "kl": kl,
-        "mismatch_kl": gap.exp() - gap - 1.0,
-        "importance_weight": weight,
-        "weight_square": weight * weight,
-    }
+    metrics = {**found.metrics, "loss": loss, "kl": kl}
+    if options.sampled:
+        metrics["mismatch_kl"] = gap.exp() - gap - 1.0
+        metrics |= {"importance_weight": weight, "weight_square": weight * weight}
     return LossSums(loss.sum(), {name: values.detach().sum() for name, values in metrics.items()})

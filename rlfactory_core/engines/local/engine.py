@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -172,6 +173,11 @@ class LocalEngine(Engine):
         self._sampler = await self._stack.enter_async_context(sampler)
         self._idle_s = 0.0  # of the sampler, until the last update
         return self._sampler
+
+    def stage(self, start: EngineStart, *, fresh: bool) -> None:
+        self._start = replace(start, checkpoint=self._start.checkpoint)
+        if fresh:
+            self._learner = self._state = None
 
     @property
     def facts(self) -> Mapping[str, Any]:

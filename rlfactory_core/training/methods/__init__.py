@@ -1,19 +1,30 @@
 """Methods: where the trajectories of a step come from, and how their tokens get credit. One file each."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from rlfactory_core.training.methods.grpo import GroupComparison
-from rlfactory_core.types import Group, TrainBatch
+from rlfactory_core.training.methods.imitation import Imitation
+from rlfactory_core.types import Group, TrainBatch, Trajectory
 
-__all__ = ["GroupComparison", "Method"]
+__all__ = ["GroupComparison", "Imitation", "Method"]
 
 
 class Method(Protocol):
     """Gives the sampled tokens of a step credit."""
+
+    @property
+    def plays(self) -> bool:
+        """Whether the policy plays the attempts; else they are demonstrations, which say nothing of it."""
 
     def teaches_nothing(self, group: Group) -> bool:
         """Whether a group is played again with another prompt, if ``train.refill`` is set."""
 
     def batches(self, groups: Sequence[Group], step: int) -> Sequence[TrainBatch]:
         """What the engine is given to update with, of this process's groups."""
+
+    def left_out(self, groups: Sequence[Group]) -> Sequence[Trajectory]:
+        """The demonstrations that are not learnt from, which the user is told of; empty if the policy plays."""
+
+    def metrics(self, groups: Sequence[Group]) -> Mapping[str, float]:
+        """What only this method has, of all processes' groups."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from rlfactory_core.algo.advantages import GAE, Advantage, Credit
 from rlfactory_core.algo.batch import build_batches
@@ -29,6 +30,7 @@ class GroupComparison:
     max_tokens: int
     seed: int
     rank: int = 0
+    plays: ClassVar[bool] = True
 
     @property
     def credit(self) -> Credit:
@@ -50,6 +52,12 @@ class GroupComparison:
             updates=self.train.updates_per_step,
             seed=derive_seed(self.seed, "batch", step, self.rank),
         )
+
+    def left_out(self, groups: Sequence[Group]) -> Sequence[Trajectory]:
+        return ()
+
+    def metrics(self, groups: Sequence[Group]) -> Mapping[str, float]:
+        return {}
 
 
 def rewards_of_turns(trajectories: Sequence[Trajectory], _credit: Credit) -> list[list[float]]:

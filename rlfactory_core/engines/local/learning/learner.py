@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from math import inf
 from statistics import fmean
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from rlfactory_core.algo.advantages import GAE
 from rlfactory_core.algo.losses import LossOptions, objective, ppo
+from rlfactory_core.algo.stages import STAGE_METHODS
 from rlfactory_core.engines.base import EngineStart
 from rlfactory_core.engines.local.learning.critic import Critic
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
@@ -156,7 +158,12 @@ def make_learner(
     optimizer = Optimizer(policy.model, options)
     truncate = train.truncate_weight if train.staleness else None
     clip, temperature = (train.clip_low, train.clip_high), start.config.rollout.temperature
-    loss = LossOptions(*clip, train.kl, truncate, start.loss or ppo, temperature)
+    method = STAGE_METHODS[train.method]
+    if method.imitates:
+        sampled, temperature = method.plays and temperature == 1.0, 1.0
+    else:
+        sampled = True
+    loss = LossOptions(*clip, train.kl, truncate, start.loss or ppo, temperature, sampled)
     critic = None
     if train.advantage == GAE:
         own = replace(options, lr=train.critic_lr, muon_lr=0.0)
@@ -173,8 +180,9 @@ def summarise(steps: Sequence[OptimizerStep]) -> dict[str, float]:
 
     Returns:
         ``trained_tokens``, of all processes, and the number of steps ``skipped`` for a NaN or exploding gradient. If
-        there were tokens: the means of all sums over them; the ``effective_sample_size`` of the importance weights w as
-        a share of the tokens, mean(w)² / mean(w²) (Kish 1965); and the mean ``grad_norm`` of the optimizer steps.
+        there were tokens: the means of all sums over them; if the policy sampled them, the ``effective_sample_size`` of
+        the importance weights w as a share of the tokens, mean(w)² / mean(w²) (Kish 1965); and the mean ``grad_norm``
+        of the optimizer steps.
     """
     tokens = sum(step.tokens for step in steps)
     counts = {"trained_tokens": tokens, "skipped": float(sum(not step.taken for step in steps))}
@@ -183,10 +191,11 @@ def summarise(steps: Sequence[OptimizerStep]) -> dict[str, float]:
     trained = [step for step in steps if step.tokens]
     names = dict.fromkeys(name for step in trained for name in step.sums)
     means = {name: sum(step.sums.get(name, 0.0) for step in trained) / tokens for name in names}
-    square = means.pop("weight_square")
+    square = means.pop("weight_square", None)
+    size = {} if square is None else {"effective_sample_size": means["importance_weight"] ** 2 / (square or inf)}
     return {
         **means,
-        "effective_sample_size": means["importance_weight"] ** 2 / square if square else 0.0,
+        **size,
         "grad_norm": sum(step.norm for step in trained) / len(trained),
         **counts,
     }

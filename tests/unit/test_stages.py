@@ -1,0 +1,98 @@
+"""``train.method`` and ``stages``: what a stage's keys become, what is refused, and which attempts are learnt from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from reporting_examples import make_group, make_trajectory
+from runs import TINY_TASK
+
+from rlfactory_core.config import RunConfig
+from rlfactory_core.errors import UsageError
+from rlfactory_core.runner import prepare
+from rlfactory_core.training.methods import Imitation
+from rlfactory_core.training.place import Place
+from rlfactory_core.types import Group, Trajectory
+
+SFT = {"method": "sft", "source": "solve"}
+
+
+def resolved(*keys: object, **options: object) -> RunConfig:
+    return prepare(None, [{"plugin": TINY_TASK}, *keys], **options).config  # type: ignore[arg-type,list-item]
+
+
+def test_a_stage_has_its_own_keys_those_of_its_method_and_the_rest_of_the_run() -> None:
+    config = resolved("train.lr=3e-6", "train.steps=7", {"stages": [{**SFT, "steps": 5}, {"method": "grpo"}]})
+    supervised, compared = (each.train for each in config.by_stage())
+    assert (supervised.steps, supervised.loss, supervised.group_size) == (5, "nll", 1)
+    assert supervised.lr == 2e-4  # the rate that GRPO gets from the user is not that of the demonstrations
+    assert (compared.method, compared.steps, compared.lr, compared.group_size) == ("grpo", 7, 3e-6, 4)
+
+
+def test_a_run_of_one_method_takes_the_users_keys_before_those_that_suit_it() -> None:
+    train = resolved("train.method=sft", "train.lr=1e-5").train
+    assert (train.lr, train.steps, train.muon_lr, train.advantage) == (1e-5, 60, 0.0, "imitation")
+
+
+def test_a_warm_start_is_a_stage_before_the_others() -> None:
+    config = resolved("train.method=rft", warm_start={"source": "solve", "where": "turns > 1"})
+    supervised, own = (each.train for each in config.by_stage())
+    assert (supervised.method, supervised.where, supervised.steps) == ("sft", "turns > 1", 60)
+    assert (own.method, own.winners, own.where) == ("rft", 4, "")
+
+
+@pytest.mark.parametrize(
+    ("keys", "words"),
+    [
+        (["train.group_size=1"], "train.group_size: got 1, expected greater than or equal to 2"),
+        (["train.method=sft", "train.loss=ppo"], "train.method=sft means train.loss=nll; got ppo"),
+        (["train.method=sft", "train.group_size=4"], "means train.group_size=1; got 4"),
+        (["train.method=sft", "train.source=elsewhere"], "train.source=elsewhere: expected solve"),
+        (["train.method=sft", "train.where=reward >"], "cannot be read"),
+        (["train.winners=2"], "train.winners=2: train.method=grpo does not read it; it is of rft"),
+        ([{"stages": [{"method": "sft", "lora": {"rank": 4}}]}], "stages.0.lora is the same in all stages"),
+        ([{"stages": [SFT, {"method": "grpo", "step": 4}]}], "stages.1.step"),
+        ([{"stages": [SFT, {"method": "grpo", "kl": 0.1}]}], "train.kl > 0"),
+        (["train.method=rft", {"stages": [SFT, {"method": "grpo"}]}], "Write the methods into the stages alone"),
+        ([{"stages": [{"method": "grpo", "until": {"exakt": 1}}]}], "train.until.exakt"),
+    ],
+)
+def test_what_does_not_fit_is_refused(keys: Sequence[object], words: str) -> None:
+    with pytest.raises(UsageError) as error:
+        resolved(*keys)
+    assert words in str(error.value)
+
+
+def imitation(most: int = 0, updates: int = 1) -> Imitation:
+    train = resolved("train.method=rft", f"train.updates_per_step={updates}").train
+    return Imitation(train, lambda each: each.reward >= 1, most, seed=0)
+
+
+def test_attempts_that_are_worth_it_are_learnt_from_and_the_others_counted() -> None:
+    group = make_group((0.0, 1.0, 0.4, 1.0))
+    (batch,) = imitation().batches([group], 1)
+    rows = [row for micro in batch.microbatches for row in micro]
+    assert len(rows) == 2
+    assert all(row.advantages == tuple(map(float, row.loss_mask)) for row in rows)
+    assert imitation().metrics([group]) == {"learnt_from": 2.0, "left_out": 2.0}
+    assert imitation(most=1).metrics([group]) == {"learnt_from": 1.0, "left_out": 3.0}
+    assert len(imitation(updates=3).batches([group], 1)) == 3
+
+
+def test_rejection_sampling_trains_as_supervised_training_on_the_winners() -> None:
+    """The rows, masks and weights are equal, and so is the loss; so are the gradients."""
+
+    def rows(attempts: Sequence[Trajectory], most: int) -> list[object]:
+        batches = imitation(most).batches([Group(attempts[0].sample, tuple(attempts))], 1)
+        return [(row.ids, row.loss_mask, row.advantages) for b in batches for micro in b.microbatches for row in micro]
+
+    attempts = [make_trajectory(reward, answer=str(reward)) for reward in (0.0, 1.0, 0.4, 2.0)]
+    assert rows(attempts, most=2) == rows([attempts[1], attempts[3]], most=0)
+
+
+def test_a_checkpoint_of_a_run_without_stages_is_in_its_first_stage() -> None:
+    assert Place.of(1, {"step": 12}) == Place(1, (), 1)
+    later = Place(2).after("sft", 9, "did all 9 steps")
+    assert (later.number, later.first, later.is_last, later.last(5)) == (1, 10, True, 14)
+    assert Place.of(2, later.state()) == later
