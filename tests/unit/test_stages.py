@@ -72,9 +72,8 @@ def imitation(most: int = 0, updates: int = 1) -> Imitation:
 def test_attempts_that_are_worth_it_are_learnt_from_and_the_others_counted() -> None:
     group = make_group((0.0, 1.0, 0.4, 1.0))
     (batch,) = imitation().batches([group], 1)
-    rows = [row for micro in batch.microbatches for row in micro]
-    assert len(rows) == 2
-    assert all(row.advantages == tuple(map(float, row.loss_mask)) for row in rows)
+    assert len(batch.sequences) == 2
+    assert all(row.advantages == tuple(map(float, row.loss_mask)) for row in batch.sequences)
     assert imitation().metrics([group]) == {"learnt_from": 2.0, "left_out": 2.0}
     assert imitation(most=1).metrics([group]) == {"learnt_from": 1.0, "left_out": 3.0}
     assert len(imitation(updates=3).batches([group], 1)) == 3
@@ -85,7 +84,7 @@ def test_rejection_sampling_trains_as_supervised_training_on_the_winners() -> No
 
     def rows(attempts: Sequence[Trajectory], most: int) -> list[object]:
         batches = imitation(most).batches([Group(attempts[0].sample, tuple(attempts))], 1)
-        return [(row.ids, row.loss_mask, row.advantages) for b in batches for micro in b.microbatches for row in micro]
+        return [(row.ids, row.loss_mask, row.advantages) for batch in batches for row in batch.sequences]
 
     attempts = [make_trajectory(reward, answer=str(reward)) for reward in (0.0, 1.0, 0.4, 2.0)]
     assert rows(attempts, most=2) == rows([attempts[1], attempts[3]], most=0)

@@ -50,7 +50,6 @@ class Imitation:
                 advantage=self._advantage,
                 aggregation=self.train.aggregation,
                 updates=1,
-                microbatch_tokens=self.train.microbatch_tokens,
                 seed=derive_seed(self.seed, "batch", step, self.rank, update),
             )
         ]
