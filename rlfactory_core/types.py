@@ -329,6 +329,21 @@ class Trajectory:
         return sum(len(turn.message.tool_calls) for turn in self.turns)
 
     @property
+    def called(self) -> bool | None:
+        """Whether it made a valid call: one that could be read, of a tool that exists, with arguments that fit.
+
+        None: no tool was offered, and it made no call.
+        """
+        if not self.tools and not self.num_tool_calls:
+            return None
+        return any(map(_calls, self.turns))
+
+    @property
+    def unparsed(self) -> bool:
+        """Whether it made a call that could not be read."""
+        return any(call.error for turn in self.turns for call in turn.message.tool_calls)
+
+    @property
     def masked(self) -> bool:
         """Whether a fault leaves it out of the update."""
         return any(fault.masks for fault in self.faults)
@@ -338,6 +353,12 @@ class Trajectory:
         """The sum of the score, its process rewards and the environment's step rewards."""
         scored = self.score.value + sum(self.score.turn_rewards) if self.score else 0.0
         return scored + sum(turn.reward for turn in self.turns)
+
+
+def _calls(turn: Turn) -> bool:
+    """Whether a turn has a valid call."""
+    refused = {result.call_id for result in turn.results if result.fault is FaultKind.POLICY}
+    return any(call.error is None and call.id not in refused for call in turn.message.tool_calls)
 
 
 @dataclass(frozen=True, slots=True)

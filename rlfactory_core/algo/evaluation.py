@@ -40,10 +40,11 @@ def summarise(
     """The results of scored groups, one group a sample with all its attempts; ``prefix`` stands before each name.
 
     These are the means of each score component and of the whole ``reward``: ``metric`` over all samples, and
-    ``metric/slice``. For the component ``success`` (an attempt succeeds at 1) also ``pass@k`` for the powers of two
-    from 2 to the number of attempts. Masked attempts are not counted. A sample with fewer than k others is left out of
-    pass@k. With ``intervals`` also ``metric_low`` and ``metric_high``, see `interval`. And the numbers of ``samples``,
-    of ``masked`` trajectories, and of those by the source of their fault, such as ``masked/search``.
+    ``metric/slice``. Where tools were offered, ``called`` is the share of attempts with a valid call. For the
+    component ``success`` (an attempt succeeds at 1) also ``pass@k`` for the powers of two from 2 to the number of
+    attempts. Masked attempts are not counted. A sample with fewer than k others is left out of pass@k. With
+    ``intervals`` also ``metric_low`` and ``metric_high``, see `interval`. And the numbers of ``samples``, of ``masked``
+    trajectories, and of those by the source of their fault, such as ``masked/search``.
     """
     groups = tuple(groups)
     live = [[t for t in group.trajectories if not t.masked and t.score is not None] for group in groups]
@@ -90,6 +91,8 @@ def _metrics(attempts: Sequence[Trajectory], success: str, ks: Sequence[int]) ->
     """One sample's values: means over its attempts, and pass@k."""
     scores: list[Mapping[str, float]] = [trajectory.score.components for trajectory in attempts if trajectory.score]
     metrics = {"reward": fsum(trajectory.reward for trajectory in attempts) / len(attempts)}
+    if called := [bool(each.called) for each in attempts if each.called is not None]:
+        metrics["called"] = sum(called) / len(called)
     for name in dict.fromkeys(name for components in scores for name in components):
         found = [components[name] for components in scores if name in components]
         metrics[name] = fsum(found) / len(found)

@@ -54,8 +54,8 @@ class TrainConfig(Section):
     steps: Natural = 100
     """At most; see ``until`` and ``patience``."""
     until: Goals = {}
-    """Held-out metric -> value, such as exact_match: 0.95 or sampled/exact_match: 0.9. The training ends after the
-    first evaluation that reaches all of them."""
+    """Held-out metric -> value, such as exact_match: 0.95, sampled/pass@4: 0.5 or called: 0.9, the share of attempts
+    with a valid call. The training, or the stage, ends after the first evaluation that reaches all of them."""
     patience: Natural = 0
     """The training ends after so many evaluations in a row without a better held-out result; 0: it goes on."""
     prompts_per_step: Positive = 16

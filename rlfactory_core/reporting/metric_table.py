@@ -60,6 +60,7 @@ PLOTS = (
     Plot("Learning", "Reward", "mean of a step's trajectories", low=None),
     Plot("Learning", "Groups without a gradient", "all attempts scored alike", "groups"),
     Plot("Behaviour", "Tool calls", "per trajectory", "calls"),
+    Plot("Behaviour", "Calls", "of a step's trajectories", "share with", high=1.0),
     Plot("Behaviour", "Calls by tool", "per step", "calls"),
     Plot("Behaviour", "Latency by tool", "95th percentile of a step's calls", "seconds"),
     Plot("Behaviour", "Turns", "per trajectory"),
@@ -95,6 +96,14 @@ METRICS = (
     Metric("reward_std", "standard deviation over these trajectories"),
     Metric("turns", "mean per trajectory", "Turns"),
     Metric("tool_calls", "mean per trajectory", "Tool calls"),
+    Metric(
+        "called",
+        "share of the trajectories with a valid call: one that could be read, of a tool that exists, with arguments "
+        "that fit; only where tools are offered. Also in the results of evaluations",
+        "Calls",
+        "a valid call",
+    ),
+    Metric("unparsed", "share of the trajectories with a call that could not be read", "Calls", "an unreadable call"),
     Metric("sampled_tokens", "mean per trajectory", "Length"),
     Metric("rows", "mean number of sequences per trajectory, of [agents](../agents.md#what-is-trained)", "Rows"),
     Metric("forks/REASON", "number of further sequences that an agent began, by reason", "Rows"),

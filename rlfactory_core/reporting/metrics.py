@@ -28,6 +28,7 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     metrics |= {f"reward/{task}": _mean([each.reward for each in kept if each.sample.task == task]) for task in tasks}
     metrics |= component_means(trajectories)
     metrics["tool_calls"] = _mean([trajectory.num_tool_calls for trajectory in trajectories])
+    metrics |= _calls(trajectories)
     metrics["turns"] = _mean([len(trajectory.turns) for trajectory in trajectories])
     metrics["sampled_tokens"] = _mean([trajectory.num_sampled for trajectory in trajectories])
     metrics |= _agent_metrics(trajectories)
@@ -45,6 +46,12 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     metrics["groups"] = float(len(groups))
     metrics["equal_groups"] = float(sum(map(all_equal, live)))
     return metrics
+
+
+def _calls(trajectories: Sequence[Trajectory]) -> dict[str, float]:
+    offered = [trajectory for trajectory in trajectories if trajectory.called is not None]
+    shares = {"called": [bool(each.called) for each in offered], "unparsed": [each.unparsed for each in offered]}
+    return {name: _mean(list(map(float, values))) for name, values in shares.items() if values}
 
 
 def _agent_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -82,10 +89,10 @@ def count_sums(trajectories: Iterable[Trajectory]) -> dict[str, float]:
 def eval_metrics(groups: Iterable[Group]) -> dict[str, float]:
     """The metrics of an evaluation between steps: ``eval/<component>``, also by slice, and ``eval/counts/…``.
 
-    If trajectories were masked, also ``eval/masked/<source>``.
+    Where tools are offered, also ``eval/called``; if trajectories were masked, also ``eval/masked/<source>``.
     """
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-    found = component_means(trajectories)
+    found = _calls(trajectories) | component_means(trajectories)
     found |= {f"counts/{name}": total for name, total in count_sums(trajectories).items()}
     found |= {f"masked/{source}": float(count) for source, count in sorted(masked_by(trajectories).items())}
     return {f"eval/{name}": value for name, value in found.items()}

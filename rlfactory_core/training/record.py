@@ -103,7 +103,8 @@ class Recorder:
         metrics = self._guarded(step, metrics)
         if self.loggers is not None:
             self.loggers.log(step, {**self._machine.numbers(), **metrics})
-        names = ["nll", "reward", self.success, f"eval/{self.success}", "sampled_tokens_s"]
+        names = ["reward", self.success] if self._plays else ["nll", "eval/called"]
+        names += [f"eval/{self.success}", "sampled_tokens_s"]
         names += ["masked"] if self.totals["masked"] else []
         self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
         self._report_masked(f"step {step}", groups)

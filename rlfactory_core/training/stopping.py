@@ -120,7 +120,7 @@ def check_goals(goals: Mapping[str, float], rewards: Collection[str], slices: It
         ConfigError: an unknown metric, with the nearest one.
     """
     slices = sorted({name for name in slices if name})
-    metrics = [*rewards, "reward"]
+    metrics = [*rewards, "reward", "called"]
     for name, goal in goals.items():
         metric, slash, part = name.removeprefix(SAMPLED).partition("/")
         known = metric in metrics or metric.partition(".")[0] in rewards

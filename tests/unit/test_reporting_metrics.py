@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from reporting_examples import infra_fault, make_group, make_trajectory
 
+from rlfactory_core.algo.evaluation import summarise
 from rlfactory_core.errors import MissingExtraError, UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.loggers import check_loggers, open_loggers
@@ -52,6 +53,21 @@ def test_what_failed_scorers_did_is_counted_by_scorer() -> None:
     assert eval_metrics(groups)["eval/counts/judge.requests"] == 4.0
     assert eval_metrics(groups)["eval/exact_match/two_hop"] == 1.0
     assert not any(name.startswith(("counts/", "faults/verifier/")) for name in group_metrics([make_group([1.0, 0.0])]))
+
+
+def test_a_call_counts_if_it_could_be_read_and_the_tool_took_it() -> None:
+    good, silent = make_trajectory(), make_trajectory(calls=0, attempt=1)
+    turn = good.turns[0]
+    broken = replace(turn.message.tool_calls[0], arguments=None, error="not JSON")
+    unread = replace(turn, message=replace(turn.message, tool_calls=(broken,)))
+    refused = replace(turn, results=(replace(turn.results[0], fault=FaultKind.POLICY),))
+    attempts = (good, *(replace(good, turns=(first, good.turns[1])) for first in (unread, refused)), silent)
+    metrics = group_metrics([Group(good.sample, attempts)])
+    assert (metrics["called"], metrics["unparsed"]) == (0.25, 0.25)
+    assert eval_metrics([Group(good.sample, attempts)])["eval/called"] == 0.25
+    assert summarise([Group(good.sample, attempts)])["called"] == 0.25
+    toolless = [Group(good.sample, (replace(silent, tools=()),))]
+    assert "called" not in group_metrics(toolless) | summarise(toolless)
 
 
 def test_names_are_the_same_in_every_step() -> None:

@@ -80,7 +80,15 @@ def test_an_unknown_metric_is_refused_with_the_nearest(goal: str, hint: str) -> 
 
 
 def test_known_metrics_pass() -> None:
-    known = ["reward", "exact_match", "judge.tone", "exact_match/two_hop", "sampled/exact_match", "sampled/pass@2"]
+    known = [
+        "reward",
+        "called",
+        "exact_match",
+        "judge.tone",
+        "exact_match/two_hop",
+        "sampled/exact_match",
+        "sampled/pass@2",
+    ]
     check_goals(dict.fromkeys(known, 0.5), ["exact_match", "judge"], ["two_hop"])
 
 
