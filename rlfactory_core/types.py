@@ -115,6 +115,11 @@ class ToolResult:
     size_bytes: int = 0  # of the result before truncation
     reason: str = ""  # why the call has no result; shown to the user, hidden from the model
 
+    @property
+    def message(self) -> Message:
+        """What the model reads."""
+        return Message("tool", self.content, tool_call_id=self.call_id, name=self.name)
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -245,6 +250,10 @@ class Turn:
     versions: tuple[int, ...] = ()  # as in `SampledTokens`
     state: str = ""  # of the environment when the turn began, see `protocols.EnvStep`
     images: tuple[str, ...] = ()  # the hashes of the images that the model sees in ``context_ids``
+    observed: tuple[Message, ...] = ()
+    """What the model reads before the turn and after the row's last one; empty: the sample's prompt, or the results of
+    the turn before. A row that begins only because the template drops thinking goes on with the conversation."""
+    tools: tuple[ToolSpec, ...] | None = None  # of a row that shows other tools than the trajectory's
 
     @property
     def token_versions(self) -> tuple[int, ...]:

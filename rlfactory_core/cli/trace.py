@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TextIO
 
 import click
@@ -16,6 +17,7 @@ from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import count_text, number_label, number_text, seconds_text
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.reporting.where import Where
 from rlfactory_core.types import Message, Score, ToolResult, Trajectory
 
 __all__ = ["show"]
@@ -33,11 +35,18 @@ _FOLD_LINES = 12  # of a longer masked part, only the first and last lines are s
 )
 @click.option("--best", "order", flag_value="best", help="Highest rewards first.")
 @click.option("--worst", "order", flag_value="worst", help="Lowest rewards first.")
-@click.option("--masked", is_flag=True, help="Only attempts that a fault left out of the update.")
+@click.option("--where", "condition", metavar="CONDITION", help="Only attempts such as 'reward >= 1 and turns > 2'.")
+@click.option("--masked", "condition", flag_value="masked", help="Only attempts that a fault left out of the update.")
 @click.option("--limit", type=click.IntRange(min=1), default=3, show_default=True, help="How many to show.")
 @click.option("--sample", help="Only attempts at the sample with this id.")
 @click.option("--full", is_flag=True, help="Show long prompts and tool results whole.")
 @click.option("--verify", is_flag=True, help="Instead check the masks and rows of all saved trajectories.")
+@click.option(
+    "--export",
+    "export_to",
+    type=click.Path(path_type=Path),
+    help="Instead write the conversations of all steps, or of --step, to a .jsonl or .parquet file.",
+)
 @click.pass_context
 def trace(
     ctx: click.Context,
@@ -45,11 +54,12 @@ def trace(
     run: str,
     step: str | None,
     order: str | None,
-    masked: bool,
+    condition: str | None,
     limit: int,
     sample: str | None,
     full: bool,
     verify: bool,
+    export_to: Path | None,
 ) -> None:
     """Show trajectories of RUN, a run's folder or its name under runs/.
 
@@ -59,6 +69,10 @@ def trace(
     folder = RunFolder.open(run)
     if verify:
         ctx.exit(1 if _verify(folder) else 0)
+    where = Where(condition or "")
+    if export_to is not None:
+        _export(folder, export_to, where, step)
+        return
     file = _choose(folder, step)
     stored = list(folder.read_trajectories(file))
     if sample is not None:
@@ -66,11 +80,28 @@ def trace(
         if sample not in known:
             raise UsageError(f"no attempt at sample '{sample}' in {_title(file)}. {nearest(sample, known[:20])}")
         stored = [item for item in stored if item.trajectory.sample.id == sample]
-    if masked:
-        stored = [item for item in stored if item.trajectory.masked]
+    stored = [item for item in stored if where.holds(item.trajectory)]
     if order is not None:
         stored.sort(key=lambda item: item.trajectory.reward, reverse=order == "best")
     show(stored[:limit], sys.stdout, where=f"{folder.name}, {_title(file)}", total=len(stored), full=full)
+
+
+def _export(folder: RunFolder, path: Path, where: Where, step: str | None) -> None:
+    """Write the conversations of the attempts for which a condition is true, and say what is left out."""
+    from rlfactory_core.tasks.trace_export import check_target, export_traces
+
+    check_target(path)
+    files = folder.attempt_files() if step is None else [_choose(folder, step)]
+    if not files:
+        files = [_choose(folder, None)]  # raises
+    done = export_traces(where.among(_trajectories(folder, files), "attempts"), path)
+    echo(f"{count_text(len(done.rows), 'conversation')} of {count_text(done.attempts, 'attempt')} in {path}")
+    if done.left_out:
+        echo(f"{count_text(len(done.left_out), 'attempt')} left out. The first: {done.left_out[0]}")
+
+
+def _trajectories(folder: RunFolder, files: Sequence[int | str]) -> list[Trajectory]:
+    return [item.trajectory for file in files for item in folder.read_trajectories(file)]
 
 
 def _verify(folder: RunFolder) -> int:

@@ -217,6 +217,12 @@ class RunFolder:
         with self.trajectory_file(step).open("rb") as file:
             return sum(1 for _ in file)
 
+    def attempt_files(self) -> list[int | str]:
+        """The files of the attempts at training; if there are none, those of the evaluation that the folder holds."""
+        evaluations = [name for name in map(str, self.trajectory_names()) if name.startswith("eval-")]
+        after = [name for name in evaluations if name.startswith("eval-after")]
+        return [*self.trajectory_steps()] or [*(after or evaluations)]
+
     def write_trajectories(
         self, step: int | str, trajectories: Iterable[Trajectory], decode: Callable[[Sequence[int]], str]
     ) -> Path:

@@ -168,6 +168,8 @@ def _turn_to_dict(turn: Turn, text: TurnText) -> dict[str, Any]:
         **({"row": turn.row, "fork": turn.fork} if turn.row else {}),
         **({"state": turn.state} if turn.state else {}),
         **({"images": list(turn.images)} if turn.images else {}),
+        **({"observed": [_data(each) for each in turn.observed]} if turn.observed else {}),
+        **({"tools": [_data(tool) for tool in turn.tools]} if turn.tools is not None else {}),
         "context_ids": list(turn.context_ids),
         "sampled_ids": list(turn.sampled_ids),
         "logprobs": [round(value, 6) for value in turn.logprobs],

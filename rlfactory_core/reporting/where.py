@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +43,7 @@ _COMPARE: Mapping[type[ast.cmpop], Callable[[Any, Any], Any]] = {
     ast.In: lambda one, many: one in many,
     ast.NotIn: lambda one, many: one not in many,
 }
+_MOST_PARTS = 500  # each may be within the one before
 _EXPECTED = 'an expression such as: reward >= 1 and tool_calls >= 1 and stop != "length"'
 
 
@@ -64,14 +67,17 @@ class Where:
             tree = ast.parse(self.text.strip() or "True", mode="eval").body
         except (SyntaxError, ValueError, RecursionError) as error:
             raise UsageError(f"--where {self.text!r} cannot be read; expected {_EXPECTED}") from error
-        for node in ast.walk(tree):
+        parts = list(ast.walk(tree))
+        if len(parts) > _MOST_PARTS:
+            raise UsageError(f"--where {self.text!r:.80} is too long; expected {_EXPECTED}")
+        for node in parts:
             if not isinstance(node, _ALLOWED):
                 part = ast.unparse(node) if isinstance(node, ast.expr) else type(node).__name__
                 raise UsageError(f"--where {self.text!r}: {part!r} cannot stand there; expected {_EXPECTED}")
         object.__setattr__(self, "_tree", tree)
 
     def holds(self, trajectory: Trajectory) -> bool:
-        """Whether it is true of a trajectory.
+        """Whether it is true of a trajectory. No comparison with a score is true of one that has none.
 
         Raises:
             UsageError: a name is neither a fact nor a score of the trajectory, or values cannot be compared.
@@ -80,6 +86,35 @@ class Where:
             return bool(self._value(self._tree, trajectory))
         except TypeError as error:
             raise UsageError(f"--where {self.text!r}: {error}; expected {_EXPECTED}") from error
+
+    def among(self, trajectories: Sequence[Trajectory], what: str) -> list[Trajectory]:
+        """Those of which it is true, if there is one.
+
+        Args:
+            what: names the trajectories in the error.
+
+        Raises:
+            UsageError: it is true of none, and the message has the values that there are; or as `holds`.
+        """
+        kept = [each for each in trajectories if self.holds(each)]
+        if not kept:
+            names = dict.fromkeys(map(_named, ast.walk(self._tree)))
+            values = (self._values(name, trajectories) for name in names if name is not None)
+            there = f" They have {'; '.join(values)}." if trajectories and any(names) else ""
+            raise UsageError(f"--where {self.text!r} keeps none of {len(trajectories)} {what}.{there}")
+        return kept
+
+    def _values(self, name: str, trajectories: Sequence[Trajectory]) -> str:
+        found: list[Any] = []
+        for each in trajectories:
+            value = FACTS[name](each) if name in FACTS else self._score(name, each)
+            found += (value or ["none"]) if isinstance(value, list) else [value]
+        numbers = [each for each in found if isinstance(each, int | float) and not isinstance(each, bool)]
+        if len(numbers) == len(found):
+            counted = [each for each in numbers if not math.isnan(each)]
+            return f"{name} from {min(counted):g} to {max(counted):g}" if counted else f"no {name}"
+        common = Counter(map(str, found)).most_common(6)
+        return f"{name} " + ", ".join(f"{value or 'empty'} ({count})" for value, count in common)
 
     def _value(self, node: ast.expr, of: Trajectory) -> Any:
         match node:
@@ -98,17 +133,27 @@ class Where:
                 return value
             case ast.List(elts=parts) | ast.Tuple(elts=parts):
                 return [self._value(part, of) for part in parts]
-            case ast.Name(id=name) if name in FACTS:
-                return FACTS[name](of)
-            case ast.Name(id=name) | ast.Subscript(value=ast.Name(id="score"), slice=ast.Constant(value=str(name))):
-                return self._score(name, of)
+            case _ if (name := _named(node)) is not None:
+                return FACTS[name](of) if name in FACTS and isinstance(node, ast.Name) else self._score(name, of)
         raise UsageError(f"--where {self.text!r}: {ast.unparse(node)!r} cannot stand there; expected {_EXPECTED}")
 
     def _score(self, name: str, of: Trajectory) -> float:
-        scores = of.score.components if of.score is not None else {}
+        if of.score is None:
+            return math.nan
+        scores = of.score.components
         if name not in scores:
             raise UsageError(f"--where {self.text!r}: there is no {name!r}. {nearest(name, [*FACTS, *scores])}")
         return scores[name]
+
+
+def _named(node: ast.AST) -> str | None:
+    """The fact or the score that a part of the expression names."""
+    match node:
+        case ast.Subscript(value=ast.Name(id="score"), slice=ast.Constant(value=str(name))):
+            return name
+        case ast.Name(id=name) if name != "score":
+            return name
+    return None
 
 
 _ALLOWED = (

@@ -127,7 +127,7 @@ async def _play(limits: RolloutLimits, env: TimedEnv, transcript: Transcript, pl
             if stop is not None:
                 played.end(stop)
                 return
-            transcript.observe(step.messages)
+            transcript.observe(step)
     finally:
         await env.close()
 

@@ -54,8 +54,8 @@ class ToolEnv:
             return EnvStep(stop=StopReason.FINAL_ANSWER if answered else StopReason.NO_TOOL_CALL)
         results = await self._manager.invoke(message.tool_calls, self._context)
         failed = any(result.fault is FaultKind.INFRA for result in results)
-        seen = (Message("tool", each.content, tool_call_id=each.call_id, name=each.name) for each in results)
-        return EnvStep(messages=tuple(seen), stop=StopReason.FAULT if failed else None, results=results)
+        seen = tuple(each.message for each in results)
+        return EnvStep(messages=seen, stop=StopReason.FAULT if failed else None, results=results)
 
     async def close(self) -> None:
         """The manager stays open for other episodes."""

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from rlfactory_core.errors import ChatFormatError
-from rlfactory_core.protocols import ChatFormat, EnvStart, Model, Request
+from rlfactory_core.protocols import ChatFormat, EnvStart, EnvStep, Model, Request
 from rlfactory_core.rollout.episode import Episode
-from rlfactory_core.rollout.history import SUMMARIZE, SUMMARIZED, with_notes
+from rlfactory_core.rollout.history import DROPPED_THINKING, SUMMARIZE, SUMMARIZED, with_notes
 from rlfactory_core.types import Message, Sample, SamplingParams, ToolSpec, Turn
 from rlfactory_core.utils.seeds import derive_seed
 
@@ -33,6 +33,7 @@ class Transcript:
         self._prompt: tuple[Message, ...] = ()
         self._messages: tuple[Message, ...] = ()  # all that the next turn sees
         self._observation: tuple[Message, ...] = ()  # the last of them, after the last turn
+        self._observed: tuple[Message, ...] = ()  # as in `Turn`, of the next turn
         self._ids: list[int] = []  # of the row, without the context
         self._context: tuple[int, ...] = ()  # what the next turn appends before it samples
         self._used = 0  # tokens of the row's last prompt and answer; a server counts its own
@@ -42,13 +43,15 @@ class Transcript:
     def begin(self, start: EnvStart) -> None:
         """Take the prompt and the tools."""
         self._tools, self._prompt, self._messages = start.tools, start.messages, start.messages
+        self._observed = () if start.messages == self._episode.sample.messages else tuple(start.messages)
         if self._chat is not None:
             with naming(self._episode.sample):
                 self._context = self._chat.initial_ids(start.messages, start.tools)
 
-    def observe(self, messages: Sequence[Message]) -> None:
+    def observe(self, step: EnvStep) -> None:
         """Append the environment's response to the last turn."""
-        self._observation = tuple(messages)
+        messages = self._observation = tuple(step.messages)
+        self._observed = () if messages == tuple(each.message for each in step.results) else messages
         self._messages = (*self._messages, *messages)
         self._context = self._chat.observation_ids(messages) if self._chat is not None else ()
 
@@ -97,6 +100,7 @@ class Transcript:
         self._messages = (*self._messages, sampled.message)
         fork, self._fork = self._fork, ""
         images, self._images = sampled.images[self._images :], len(sampled.images)
+        observed, self._observed = self._observed, ()
         return Turn(
             context_ids=context,
             sampled_ids=sampled.token_ids,
@@ -109,6 +113,7 @@ class Transcript:
             row=self._row,
             fork=fork,
             images=images,
+            observed=observed,
         )
 
     async def close(self) -> None:
@@ -116,7 +121,8 @@ class Transcript:
 
     async def _summarize(self, chat: ChatFormat, number: int) -> Turn | None:
         """Ask for a summary after the last observation, and begin a row with it; None if no token fits."""
-        self._context = chat.observation_ids((*self._observation, SUMMARIZE))
+        self._observed = (*self._observation, SUMMARIZE)
+        self._context = chat.observation_ids(self._observed)
         turn = await self.turn(number, derive_seed(self._episode.seed, "summary"))
         if turn is not None:
             turn = replace(turn, message=replace(turn.message, tool_calls=()))  # nobody makes them
@@ -127,6 +133,8 @@ class Transcript:
     async def _begin_row(self, fork: str, messages: Sequence[Message], context: tuple[int, ...]) -> None:
         await self._model.release(self._session)
         self._fork, self._messages, self._context = fork, tuple(messages), context
+        if fork != DROPPED_THINKING:
+            self._observed = self._messages
         self._ids, self._used, self._images, self._row = [], 0, 0, self._row + 1
 
     @property

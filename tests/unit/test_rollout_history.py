@@ -12,6 +12,7 @@ from conversations import CHAT, RecordingSampler, calling, check_exact
 
 from rlfactory_core.chat.families.qwen3 import Qwen3Format
 from rlfactory_core.protocols import ChatFormat, Env
+from rlfactory_core.reporting.conversations import conversations
 from rlfactory_core.rollout import Episode, RolloutLimits, TokenModel, ToolEnv, rollout
 from rlfactory_core.rollout.history import REMOVED, History
 from rlfactory_core.rollout.settings import RolloutConfig
@@ -98,6 +99,11 @@ def test_the_model_writes_a_summary_which_takes_the_place_of_the_history() -> No
     assert [len(turn.results) for turn in played.turns[:4]] == [1, 1, 0, 1]  # the call in the summary is not made
     assert not played.turns[2].message.tool_calls
     check_exact(played.turns, sampler)
+    found = conversations(played)
+    assert [len(each.learnt) for each in found] == [3, len(played.turns) - 3]
+    for turn, each in zip((played.turns[0], played.turns[3]), found, strict=True):
+        asked = each.messages[: next(n for n, message in enumerate(each.messages) if message.role == "assistant")]
+        assert turn.context_ids == CHAT.initial_ids(asked, each.tools)
     assert (played.stop, sampler.live) == (StopReason.FINAL_ANSWER, set())
 
 
@@ -153,6 +159,8 @@ def test_thinking_is_dropped_where_the_template_drops_it(mode: Any) -> None:
     messages = (Message("user", "Who?"), said[0], *heard, said[1], Message("user", "And she?"))
     if dropped:
         assert played.turns[2].context_ids == chat.initial_ids(messages, manager.specs)
+    (one,) = conversations(played)
+    assert (one.messages, one.learnt) == ([*messages, said[2]], [True, True, True])
 
 
 def test_the_configuration_has_the_budget() -> None:

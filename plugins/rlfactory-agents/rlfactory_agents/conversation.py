@@ -50,6 +50,7 @@ class _Pending:
     fork: str
     number: int  # of the turn
     keys: list[Key]  # of the request's messages
+    observed: tuple[Message, ...]  # as in `Turn`
 
 
 class Conversation:
@@ -150,6 +151,7 @@ class Conversation:
         if number:  # the second answer to one request
             found = replace(found, fork=REPEATED)
         row, context, fork = self._enter(request, found, keys, offered)
+        known = found.end.messages if found.end is not None and row is found.row else 0
         if self._chat is not None and len(row.ids) + len(context) >= self._episode.limits.max_tokens:
             raise self._refused(StopReason.LENGTH)
         if row not in self._rows:
@@ -162,7 +164,7 @@ class Conversation:
             self.stop = None
             self._limited(None)
         self.tools = self.tools or request.tools
-        return _Pending(row, context, fork, self._requests - 1, keys)
+        return _Pending(row, context, fork, self._requests - 1, keys, tuple(messages[known:]))
 
     def _enter(
         self, request: ModelRequest, found: Place, keys: Sequence[Key], offered: str
@@ -229,6 +231,8 @@ class Conversation:
             row=row.index,
             fork=pending.fork,
             images=sampled.images[row.images :],
+            observed=pending.observed,
+            tools=request.tools if request.tools != self.tools and not row.ends else None,
         )
         row.images = len(sampled.images)
         self._turns[number] = turn

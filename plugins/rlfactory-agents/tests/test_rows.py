@@ -25,10 +25,19 @@ from rlfactory_devkit.tokenizers import families, tiny_tokenizer
 
 from rlfactory_core.chat import TemplateFormat, choose_format
 from rlfactory_core.protocols import ChatFormat
+from rlfactory_core.reporting.conversations import conversations
+from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.rollout import RolloutLimits, TokenModel
-from rlfactory_core.types import Message, Row, SampledTokens, SamplingParams, StopReason, ToolCall
+from rlfactory_core.types import Message, Row, Sample, SampledTokens, SamplingParams, StopReason, ToolCall, Trajectory
 
 RECORDED = Path(__file__).parent / "recorded"
+
+
+def stored_conversations(asked: Asked) -> list[Any]:
+    """The conversations of what an agent has asked, as they are saved."""
+    turns = asked.conversation.turns
+    played = Trajectory(Sample("s", "?"), 0, turns, StopReason.NO_TOOL_CALL, tools=asked.conversation.tools, answer="x")
+    return conversations(StoredTrajectory.from_line(StoredTrajectory.of(played, CHAT.decode).to_line()).trajectory)
 
 
 @pytest.mark.parametrize("family", families())
@@ -60,6 +69,14 @@ def test_a_request_that_continues_appends_only_what_is_new() -> None:
             history += [said, result(said, text)]
         await asked.ask(*history, tools=[SEARCH])
         turns = asked.conversation.turns
+        (whole,) = stored_conversations(asked)
+        assert whole.learnt == [True, True, True]
+        assert [message.role for message in whole.messages] == [
+            "system",
+            "user",
+            *["assistant", "tool"] * 2,
+            "assistant",
+        ]
         assert asked.rows == [0, 0, 0]
         assert asked.forks == ["", "", ""]
         assert "first" in CHAT.decode(turns[1].context_ids)
@@ -98,6 +115,10 @@ def test_a_request_that_does_not_continue_begins_a_row(edit: Any, fork: str) -> 
         assert asked.forks == ["", fork]
         assert asked.rows == [0, 1 if fork else 0]
         check_exact(asked.conversation.turns, asked.sampler)
+        found = stored_conversations(asked)
+        assert [sum(each.learnt) for each in found] == ([1, 1] if fork else [2])
+        if fork:
+            assert asked.conversation.turns[1].context_ids == CHAT.initial_ids(found[1].messages[:-1], found[1].tools)
 
     asyncio.run(play())
 
