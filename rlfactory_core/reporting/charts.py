@@ -37,6 +37,7 @@ class Chart:
     low: float | None = 0.0  # the lower end of the value axis, such as 0 for shares; None: from the data
     high: float | None = None  # the upper end
     unit: str = ""  # what the value axis counts; empty: the title in lower case
+    marks: Sequence[tuple[float, str]] = ()  # steps and what begins there
 
     @property
     def drawn(self) -> list[Line]:
@@ -71,6 +72,11 @@ class Chart:
             return round(right, 1), round(down, 1)
 
         parts = [*_grid(x_ticks, y_ticks, place), *self._axis_labels()]
+        for x, begins in self.marks:
+            if x_low <= x <= x_high:
+                at = place(x, y_low)[0]
+                parts.append(f'<line class="mark" x1="{at}" x2="{at}" y1="{_TOP}" y2="{_HEIGHT - _BOTTOM}"/>')
+                parts.append(f'<text x="{at + 4}" y="{_TOP + 10}">{_shown(begins)}</text>')
         for index, line in enumerate(lines):
             parts += _curve(line, index % 6, place)
         data = [

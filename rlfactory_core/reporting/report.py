@@ -6,9 +6,10 @@ The page is a list of sections. Each is a function of the run's data, so plugins
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from html import escape
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +81,15 @@ def write_report(folder: RunFolder, extra: Iterable[SectionMaker] = ()) -> Path:
         CheckpointError: the page cannot be written.
     """
     run = RunData.read(folder)
-    made = [rescored(run), results(run), learning(run), examples(run), *_charts(run), *(make(run) for make in extra)]
+    made = [
+        rescored(run),
+        results(run),
+        stages(run),
+        learning(run),
+        examples(run),
+        *_charts(run),
+        *(make(run) for make in extra),
+    ]
     page = (
         page_environment()
         .get_template("report.jinja")
@@ -99,7 +108,7 @@ def write_report(folder: RunFolder, extra: Iterable[SectionMaker] = ()) -> Path:
 def live_sections(run: RunData) -> list[ReportSection]:
     """The sections of a run that goes on; its results come first once all of them are there."""
     finished = (run.summary.get("eval") or {}).get("after")
-    first = (results, learning) if finished else (learning, results)
+    first = (results, stages, learning) if finished else (learning, stages, results)
     made = [*(make(run) for make in first), *_charts(run)]
     return [section for section in made if section is not None]
 
@@ -113,6 +122,20 @@ def results(run: RunData) -> ReportSection | None:
     return ReportSection(
         "Results", _macro("results", number_label(success_metric(run.summary)), rows, controls, extras)
     )
+
+
+def stages(run: RunData) -> ReportSection | None:
+    """How far each stage of the training came; None if there is one."""
+    if not run.stages:
+        return None
+    metric = success_metric(run.summary)
+    ends = [first - 1 for first, _ in run.stages[1:]] + [inf]
+    rows = []
+    for (first, method), end in zip(run.stages, ends, strict=True):
+        held_out = [value for step, value in run.series(f"eval/{metric}") if first <= step <= end]
+        last = int(min(end, run.metrics[-1].get("step") or inf))
+        rows.append((method, f"{first:,.0f} to {last:,}", number_text(held_out[-1]) if held_out else ""))
+    return ReportSection.of_table("Stages", ("method", "steps", f"held-out {number_label(metric)} at its end"), rows)
 
 
 def rescored(run: RunData) -> ReportSection | None:
@@ -137,7 +160,8 @@ def learning(run: RunData) -> ReportSection | None:
     held_out += [_measured(name.rsplit("/", 1)[1], run, name) for name in run.names(f"eval/{metric}/")]
     trained = [Line("overall", run.series(metric))]
     trained += [Line(number_label(name.split("/", 1)[1]), run.series(name)) for name in run.names(f"{metric}/")]
-    return ReportSection.of_charts(
+    return _charts_of(
+        run,
         "Learning",
         *_rewards(run),
         Chart(f"Held-out {label}", held_out, "greedy, on questions that are never trained on", high=1.0),
@@ -172,7 +196,12 @@ def _one(lines: Sequence[Line]) -> float | None:
 
 
 def _charts(run: RunData) -> list[ReportSection | None]:
-    return [ReportSection.of_charts(title, *_plots(title, run)) for title in ("Behaviour", "Speed", "Update")]
+    return [_charts_of(run, title, *_plots(title, run)) for title in ("Behaviour", "Speed", "Update")]
+
+
+def _charts_of(run: RunData, title: str, *charts: Chart) -> ReportSection | None:
+    """The charts with a mark where a stage begins."""
+    return ReportSection.of_charts(title, *(replace(chart, marks=run.stages) for chart in charts))
 
 
 def _plots(section: str, run: RunData) -> Iterator[Chart]:

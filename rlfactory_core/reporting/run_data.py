@@ -72,6 +72,14 @@ class RunData:
             rewards=scorers(folder),
         )
 
+    @property
+    def stages(self) -> list[tuple[float, str]]:
+        """The first step of each stage so far, and its method; empty if the run has one stage."""
+        methods = [str(stage.get("method", "")) for stage in self.config.get("stages") or ()]
+        numbered = [(int(row.get("stage") or 0), float(row.get("step") or 0)) for row in self.metrics]
+        first = {number: step for number, step in reversed(numbered) if 0 < number <= len(methods)}
+        return [(step, methods[number - 1]) for number, step in sorted(first.items())]
+
     def series(self, name: str) -> Points:
         """A metric over steps, without the steps that lack it.
 

@@ -214,3 +214,18 @@ def test_the_images_of_the_sample_trajectories_are_in_the_page_itself(
 
     (folder.images / f"{asked.digest}.png").write_bytes(returned.read())  # not what the model has seen
     assert 'width="30"' not in write_report(folder).read_text(encoding="utf-8")
+
+
+def test_stages_are_a_table_and_marked_in_the_charts(tmp_path: Path) -> None:
+    folder = RunFolder.create("demo", tmp_path / "run")
+    folder.write_config({"plugin": "demo", "stages": [{"method": "sft", "source": "solve"}, {"method": "grpo"}]})
+    for step in range(1, 7):
+        of_stage = {"stage": 1.0, "nll": 1.0 / step} if step < 4 else {"stage": 2.0, "reward": 0.2 * step}
+        folder.append_metrics(step, {**of_stage, **({"eval/exact_match": 0.1 * step} if step in (3, 6) else {})})
+    folder.write_summary({"success": "exact_match", "steps": 6})
+    html, _ = page(folder)
+    assert RunData.read(folder).stages == [(1.0, "sft"), (4.0, "grpo")]
+    assert "1 to 3" in html
+    assert "4 to 6" in html
+    assert html.count('class="mark"') >= 2
+    assert RunData.read(finished_run(tmp_path / "other")).stages == []

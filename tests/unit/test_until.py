@@ -69,7 +69,7 @@ def test_the_pass_at_temperature_1_is_made_where_it_can_end_the_training() -> No
         ("exact_mach", "Did you mean 'exact_match'"),
         ("exact_match/two_hops", "'exact_match/two_hop'"),
         ("sampled/exactmatch", "'sampled/exact_match'"),
-        ("loss", "Known: exact_match"),
+        ("loss", "Known: called"),
     ],
 )
 def test_an_unknown_metric_is_refused_with_the_nearest(goal: str, hint: str) -> None:
