@@ -106,7 +106,8 @@ class TrainConfig(Section):
     max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
     """A larger gradient is scaled down to this norm."""
     microbatch_tokens: Positive = 16384
-    """Most tokens of one forward and backward pass; fewer need less memory."""
+    """Most tokens of one forward and backward pass; fewer need less memory. If it is not set, the run takes fewer where
+    so many do not fit into the memory that is free."""
     staleness: Natural = 0
     """How many updates the sampling weights may lag behind; 0: on-policy."""
     truncate_weight: Annotated[float, Field(gt=0.0)] | None = None
@@ -123,7 +124,8 @@ class TrainConfig(Section):
     workers: Natural = 0
     """Data-parallel CPU processes; 0: chosen from the model's size and the cores."""
     gradient_checkpointing: bool = False
-    """Compute activations again in the backward pass: less memory, about a third more time."""
+    """Compute activations again in the backward pass: less memory, about a third more time. If it is not set, the run
+    does so where it would not fit otherwise."""
     lora: LoraConfig | None = None
     """Train an adapter instead of all weights; null: all weights."""
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rlfactory_core.cli.options import JSON, REST, SETTINGS, described_run, needs_local, whole_run_options
 from rlfactory_core.cli.output import echo, echo_json
-from rlfactory_core.engines.fitting import Estimate, fitting, steps_an_hour, with_keys
+from rlfactory_core.engines.fitting import Estimate, fitting, keys_text, steps_an_hour, with_keys
 from rlfactory_core.errors import UsageError
 
 if TYPE_CHECKING:
+    from rlfactory_core.config import RunConfig
     from rlfactory_core.engines.memory import MemoryPhase, ModelSize
     from rlfactory_core.engines.settings import EngineSettings
 
@@ -53,27 +53,22 @@ def memory(ctx: click.Context, /, gib: float | None, as_json: bool, rest: tuple[
 
 
 def _estimate(
-    config: EngineSettings, model: str, limit: int | None
+    config: RunConfig, model: str, limit: int | None
 ) -> tuple[Callable[[EngineSettings], ModelSize], Estimate]:
     """What gives the model's size and the phases of a configuration like this one."""
     from rlfactory_core.engines.base import EngineTraits
     from rlfactory_core.plugins.attributes import optional_attributes
     from rlfactory_core.plugins.registry import Registry
+    from rlfactory_core.runner.fitting import estimates
 
-    with needs_local():
-        from rlfactory_core.engines.local.memory import model_size
     registry = Registry()
     registry.task(config.plugin)
     engine = registry.find(config.engine, "engine").make()
-    estimate = optional_attributes(engine, EngineTraits, f"The engine '{config.engine}'").memory
-    if estimate is None:
+    memory = optional_attributes(engine, EngineTraits, f"The engine '{config.engine}'").memory
+    if memory is None:
         raise UsageError(f"The engine '{config.engine}' does not say what memory it needs.")
-    known, size_with, found = [] if limit is None else [limit], cache(model_size), estimate
-
-    def sized(changed: EngineSettings) -> ModelSize:
-        return size_with(model, changed.train.lora)
-
-    return sized, lambda changed: found(changed, sized(changed), *known)
+    with needs_local():
+        return estimates(model, memory, limit)
 
 
 def _advice(
@@ -84,8 +79,7 @@ def _advice(
         yield "No keys of ours make it fit: take a smaller model or a larger GPU."
     elif keys:
         most = max(phase.total for phase in estimate(changed)) / 2**30
-        texts = (f"{key}={str(value).lower()}" for key, value in keys.items())
-        yield f"With these keys it needs {most:.1f} GiB: {' '.join(texts)}"
+        yield f"With these keys it needs {most:.1f} GiB: {keys_text(keys)}"
     if an_hour is not None:
         yield (
             f"About {an_hour:,.0f} steps an hour on an H100, if each trajectory has "
@@ -128,7 +122,7 @@ def _lines(
         yield f"\n{phase.name}"
         for part in phase.parts:
             yield f"  {part.what:<{_WIDTH}} {part.size / 2**30:8.2f}   {part.formula}"
-        limit = "" if phase.limit is None else f"   of {phase.limit / 2**30:.1f} that there are"
+        limit = "" if phase.limit is None else f"   of {phase.limit / 2**30:.1f} that it may take"
         yield f"  {'together':<{_WIDTH}} {phase.total / 2**30:8.2f}{limit}"
     yield ""
     yield {

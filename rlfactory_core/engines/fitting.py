@@ -6,7 +6,7 @@ in the end is taken back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from math import inf
 from typing import Any
 
@@ -25,29 +25,37 @@ _SAMPLED = 3 / 8  # of a trajectory's tokens
 
 
 _SMALLER = (
-    ("train.microbatch_tokens", (8192, 4096)),
-    ("rollout.slots", (64, 32, 16)),
+    ("train.microbatch_tokens", (8192, 4096, 2048)),
+    ("rollout.slots", (64,)),
+    ("train.gradient_checkpointing", (True,)),
+    ("train.microbatch_tokens", (1024, 512)),
+    ("rollout.slots", (32, 16)),
     ("rollout.max_tokens", (8192, 4096, 2048)),
     ("train.lora.rank", (16,)),
     ("train.microbatch_tokens", (2048,)),
     ("rollout.slots", (8,)),
     ("rollout.max_tokens", (1024,)),
+    ("train.microbatch_tokens", (1024,)),
 )
 """Keys and values that need less memory, the cheap ones first."""
 
 
-def savings(config: EngineSettings) -> Iterator[tuple[str, Any]]:
-    """The keys that make this configuration smaller, the cheap ones first."""
+def savings(config: EngineSettings, only: Collection[str] | None = None) -> Iterator[tuple[str, Any]]:
+    """The keys that make this configuration smaller, the cheap ones first; ``only`` these."""
     train, rollout = config.train, config.rollout
-    if not train.gradient_checkpointing:
-        yield "train.gradient_checkpointing", True
     now = {
+        "train.gradient_checkpointing": 0 if train.gradient_checkpointing else inf,
         "train.microbatch_tokens": train.microbatch_tokens,
         "rollout.slots": rollout.slots,
         "rollout.max_tokens": rollout.max_tokens,
         "train.lora.rank": inf if train.lora is None else 0,  # of all weights
     }
-    yield from ((key, value) for key, values in _SMALLER for value in values if now[key] > value)
+    for key, values in _SMALLER:
+        for value in values if only is None or key in only else ():
+            same = key == "train.microbatch_tokens" and value < now["rollout.max_tokens"]  # a longer one stands alone
+            if now[key] > value and not same:
+                now[key] = value
+                yield key, value
 
 
 def with_keys(config: EngineSettings, keys: Mapping[str, Any]) -> EngineSettings:
@@ -55,14 +63,18 @@ def with_keys(config: EngineSettings, keys: Mapping[str, Any]) -> EngineSettings
     return validate_section(type(config), merge(config.model_dump(mode="json"), *changes))
 
 
-def fitting(config: EngineSettings, estimate: Estimate) -> dict[str, Any] | None:
-    """The keys with which the run fits; None if all of them together do not do."""
+def keys_text(keys: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={str(value).lower()}" for key, value in keys.items())
+
+
+def fitting(config: EngineSettings, estimate: Estimate, only: Collection[str] | None = None) -> dict[str, Any] | None:
+    """The keys with which the run fits, among ``only`` these; None if all of them together do not do."""
 
     def fits(keys: Mapping[str, Any]) -> bool:
         return all(phase.fits for phase in estimate(with_keys(config, keys)))
 
     taken: dict[str, Any] = {}
-    for key, value in savings(config):
+    for key, value in savings(config, only):
         taken[key] = value  # of two values of a key the later saves more
         if fits(taken):
             break

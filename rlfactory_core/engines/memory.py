@@ -52,7 +52,7 @@ class MemoryPhase:
 
     name: str
     parts: Sequence[MemoryPart]
-    limit: int | None  # bytes that there are; None: unknown
+    limit: int | None  # bytes that it may take; None: unknown
 
     @property
     def total(self) -> int:
@@ -64,14 +64,21 @@ class MemoryPhase:
         return None if self.limit is None else self.total <= self.limit
 
 
+def largest(phases: Sequence[MemoryPhase]) -> MemoryPhase | None:
+    """The phase that comes nearest to its limit, or exceeds it most; None if no limit is known."""
+    limited = [phase for phase in phases if phase.limit is not None]
+    return max(limited, key=lambda phase: phase.total / (phase.limit or 1), default=None)
+
+
 def activations(
-    shape: ModelShape, config: EngineSettings, width: int, at_once: int | None = None
+    shape: ModelShape, config: EngineSettings, width: int, at_once: int | None = None, logit_bytes: int = 0
 ) -> Sequence[MemoryPart]:
     """What the backward pass of one micro-batch keeps.
 
     Args:
         width: bytes of a number of the computation.
-        at_once: the most logits that are held in fp32; None: all.
+        at_once: the most logits for which the loss takes further numbers in fp32; None: all.
+        logit_bytes: of each logit and its gradient, if ``at_once`` is not None.
     """
     train, longest = config.train, config.rollout.max_tokens
     update = train.prompts_per_step * train.group_size * longest // train.updates_per_step
@@ -83,9 +90,9 @@ def activations(
         kept, how = shape.layers * layer, "layers x (12 hidden + 4 (queries + keys + values) + 4 inner)"
     logits = tokens * shape.vocabulary
     size, each = logits * _LOGITS_BYTES, f"{_LOGITS_BYTES} bytes"
-    if at_once is not None and logits > at_once:  # they, their gradient and its parts in the model's own type
-        size = logits * 3 * width + at_once * _LOGITS_BYTES
-        each = f"{3 * width} bytes + {at_once:,} x {_LOGITS_BYTES} bytes"
+    if at_once is not None and logits > at_once:
+        size = logits * logit_bytes + at_once * _LOGITS_BYTES
+        each = f"{logit_bytes} bytes + {at_once:,} x {_LOGITS_BYTES} bytes"
     return (
         MemoryPart("activations", tokens * kept, f"{tokens:,} tokens x {how}, {width} bytes each"),
         MemoryPart("logits", size, f"at most {tokens:,} tokens x {shape.vocabulary:,} words x {each}"),

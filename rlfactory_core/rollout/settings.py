@@ -43,4 +43,4 @@ class RolloutConfig(LimitsConfig):
     deterministic: bool = False
     """Tool results are taken in the order of the calls, so that a seed gives the same run, bit for bit (CPU)."""
     slots: Positive = 128
-    """Trajectories that one process decodes at once."""
+    """Trajectories that one process decodes at once. If it is not set, the run takes fewer where so many do not fit."""

@@ -13,6 +13,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import plugin_sections, write_report
+from rlfactory_core.runner.fitting import fitted
 from rlfactory_core.runner.folders import (
     data_changes,
     plugin_changes,
@@ -37,6 +38,7 @@ def run(prepared: Resolved, progress: Progress) -> RunFolder:
         RlfactoryError: the run cannot go on; a folder that holds nothing yet is removed again.
         RunStopped: stopped with Ctrl-C, or by a part of the run, between two steps.
     """
+    prepared = fitted(prepared, progress)
     folder = RunFolder.create(plugin_label(prepared.config.plugin), prepared.config.out)
     with removed_if_empty(folder), folder.locked():
         save_run(prepared.config, prepared.registry, folder)

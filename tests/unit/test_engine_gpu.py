@@ -16,8 +16,8 @@ from rlfactory_core.engines.local.decoding.sampler import LocalSampler
 from rlfactory_core.engines.local.learning.learner import Learner
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model.loading import choose_device, choose_dtype, make_policy
+from rlfactory_core.engines.local.model.logprobs import token_logprobs
 from rlfactory_core.engines.local.model.pack import pack
-from rlfactory_core.engines.local.model.policy import token_logprobs
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.types import SampledTokens, SamplingParams, TrainBatch
 

@@ -54,6 +54,52 @@ for _ in range(2):
     assert learner.step([packed]).taken
 print(peak() - before)
 """
+GROWTH = """
+import random, re, sys
+from pathlib import Path
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM
+from rlfactory_core.engines.local.decoding.decoder import Request, SlotDecoder
+from rlfactory_core.engines.local.learning.learner import Learner
+from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
+from rlfactory_core.engines.local.model.half import compute_in_bfloat16
+from rlfactory_core.engines.local.model.policy import RaggedPolicy
+from rlfactory_core.engines.local.workers import Workers
+from rlfactory_core.algo.losses import LossOptions
+from rlfactory_core.types import SamplingParams, TrainBatch, TrainSequence
+from rlfactory_core.utils.memory import return_memory
+
+torch.set_num_threads(1)
+held = lambda: 1024 * int(re.search(r"VmRSS:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
+model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(sys.argv[1])).eval()
+policy = RaggedPolicy(model)
+compute_in_bfloat16(model)
+learner = Learner(policy, Optimizer(model, OptimizerOptions(1e-3)), Workers(), LossOptions())
+decoder = SlotDecoder(policy, slots=16, prefix=None, stop_token_ids=())
+rng, after = random.Random(0), []
+for step in range(12):
+    prompts = [tuple(rng.randrange(8000) for _ in range(rng.randint(20, 120))) for _ in range(4)]
+    waiting = [
+        Request(f"{step}-{number}-{each}", prompt, SamplingParams(rng.randint(8, 24), seed=each))
+        for number, prompt in enumerate(prompts)
+        for each in range(4)
+    ]
+    done = decoder.admit(decoder.admissible(waiting))
+    while decoder.active:
+        done += decoder.step()
+    rows = []
+    for request, sampled in done:
+        decoder.release(request.session)
+        new, old = len(sampled.token_ids), len(request.ids)
+        mask = (0,) * old + (1,) * new
+        weights = tuple(rng.uniform(-1, 1) * each for each in mask)
+        rows.append(TrainSequence(request.ids + sampled.token_ids, mask, weights, (0.0,) * old + sampled.logprobs))
+    assert learner.step(learner.pack(TrainBatch(tuple(rows)))).taken
+    decoder.weights_changed(step + 1)
+    return_memory()
+    after.append(held())
+print(*after)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +142,15 @@ def test_an_update_takes_about_what_is_estimated(model: Path) -> None:
     found = sizes(phase)
     estimate = sum(found[what] for what in ("weights", "gradients", "optimizer", "activations", "logits"))
     assert 0.6 * estimate < int(done.stdout) < 1.6 * estimate
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells what is held")
+def test_memory_does_not_grow_from_step_to_step(model: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", GROWTH, str(model)], capture_output=True, text=True, check=False)
+    assert not done.returncode, done.stderr
+    _, _, third, *later = map(int, done.stdout.split())
+    assert max(later) < 1.1 * third
 
 
 def test_what_the_keys_change(model: Path) -> None:

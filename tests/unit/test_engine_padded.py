@@ -11,8 +11,9 @@ from tiny_models import PADDED, VOCABULARY, eager_logprobs, make_model, random_i
 
 from rlfactory_core.engines.local.decoding.decoder import Request
 from rlfactory_core.engines.local.decoding.padded_decoder import PaddedDecoder
+from rlfactory_core.engines.local.model.logprobs import token_logprobs
 from rlfactory_core.engines.local.model.pack import pack
-from rlfactory_core.engines.local.model.policy import PaddedPolicy, token_logprobs
+from rlfactory_core.engines.local.model.policy import PaddedPolicy
 from rlfactory_core.errors import ModelError
 from rlfactory_core.types import SampledTokens, SamplingParams
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 from tiny_models import eager_logprobs, make_model, random_ids, train_sequence
 
-from rlfactory_core.engines.local.model import policy as policies
+from rlfactory_core.engines.local.model import logprobs as logprobs_module
 from rlfactory_core.engines.local.model.loading import checkpoint_activations
+from rlfactory_core.engines.local.model.logprobs import token_logprobs
 from rlfactory_core.engines.local.model.pack import pack
 from rlfactory_core.engines.local.model.plans import Above, Cache, DecodePlan, PrefillPlan
-from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy, token_logprobs
+from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy
 
 OTHERS = ("llama", "mistral", "qwen3_moe", "gpt_neox", "opt", "granite")
 FAMILIES = ("qwen3", "gemma3", "gpt2", *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS))
@@ -200,5 +201,9 @@ def test_logits_in_parts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         return logprobs, entropy, gradient
 
     whole = found()
-    monkeypatch.setattr(policies, "AT_ONCE", 7 * 300)
+    plain = torch.log_softmax(logits / 0.7, -1)
+    (gradient,) = torch.autograd.grad((plain.gather(1, ids[:, None])[:, 0] * torch.arange(50)).sum(), logits)
+    entropy = -(plain.exp() * plain).sum(-1)
+    assert all(torch.allclose(a, b, atol=1e-5) for a, b in zip(whole[1:], (entropy, gradient), strict=True))
+    monkeypatch.setattr(logprobs_module, "AT_ONCE", 7 * 300)
     assert all(torch.equal(a, b) for a, b in zip(whole, found(), strict=True))

@@ -20,8 +20,9 @@ from tiny_vision import KINDS, make_vlm
 from rlfactory_core.engines.local.decoding.decoder import Request
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.model.loading import load_pretrained, make_policy, quiet_transformers
+from rlfactory_core.engines.local.model.logprobs import token_logprobs
 from rlfactory_core.engines.local.model.pack import pack
-from rlfactory_core.engines.local.model.policy import IMPOSSIBLE, PaddedPolicy, token_logprobs
+from rlfactory_core.engines.local.model.policy import IMPOSSIBLE, PaddedPolicy
 from rlfactory_core.errors import ChatFormatError, ModelError
 from rlfactory_core.types import Message, SamplingParams, ToolCall, TrainSequence
 

@@ -26,10 +26,12 @@ from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
 from rlfactory_core.engines.local.learning.learner import Learner, make_learner
 from rlfactory_core.engines.local.memory import memory
+from rlfactory_core.engines.local.model.half import compute_in_bfloat16, computes_in_bfloat16
 from rlfactory_core.engines.local.model.loading import (
     checkpoint_activations,
     choose_device,
     choose_dtype,
+    chooses_bfloat16_products,
     load_pretrained,
     make_policy,
     quiet_transformers,
@@ -56,6 +58,7 @@ from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.rollout import vision_of
 from rlfactory_core.types import TrainBatch, TrainSequence
 from rlfactory_core.utils.cpu import compute_threads, usable_cores
+from rlfactory_core.utils.memory import return_memory
 
 
 class LocalEngine(Engine):
@@ -156,6 +159,12 @@ class LocalEngine(Engine):
                 load_adapter_weights(model, self._state["trainable"])
             elif train.lora.adapter:
                 load_adapter_weights(model, adapter_start(train.lora.adapter))
+        if flag := chooses_bfloat16_products(config, model.num_parameters()):
+            compute_in_bfloat16(model)
+            if self.processes.first:
+                self._start.progress.say(
+                    f"weights, gradients and optimizer in float32, products in bfloat16 ({flag}); dtype=float32 for all"
+                )
         if train.gradient_checkpointing:
             checkpoint_activations(model)
         prefix: Sequence[int] | None = None if prompts is None else ()
@@ -192,7 +201,10 @@ class LocalEngine(Engine):
         version = self._decoder.version + 1
         # In one call with the last optimizer step, so that no token is sampled in between.
         changed = partial(self._decoder.weights_changed, version)
-        return {**await self._learning().update(batches, self._compute, changed), "sampler_idle_s": idle}
+        metrics = await self._learning().update(batches, self._compute, changed)
+        if self._start.config.model is not None and self._policy.device.type == "cpu":
+            await self._compute.run(return_memory)
+        return {**metrics, "sampler_idle_s": idle}
 
     async def score(self, sequences: Sequence[TrainSequence]) -> Sequence[Sequence[float]]:
         return await self._compute.run(lambda: self._learning().score(sequences))
@@ -215,6 +227,7 @@ class LocalEngine(Engine):
         if self._learner is None:
             reference = self._frozen_start() if self._start.config.train.kl > 0 else None
             self._learner = make_learner(self._policy, self._start, self._workers, reference, self._state)
+            self._state = None  # the optimizer has a copy
         return self._learner
 
     def _frozen_start(self) -> Policy:
@@ -223,7 +236,10 @@ class LocalEngine(Engine):
             return StartPolicy(self._policy)
         model = self._start_model()[0] if self._start.checkpoint else copy.deepcopy(self._model)
         # Not probed again: a frozen model has no gradients to compare.
-        return self._policy.of(model.to(self._policy.device).requires_grad_(requires_grad=False))
+        model.to(self._policy.device).requires_grad_(requires_grad=False)
+        if computes_in_bfloat16(self._model):
+            compute_in_bfloat16(model)
+        return self._policy.of(model)
 
     async def close(self) -> None:
         await self._stack.aclose()

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 
+from rlfactory_core.algo.advantages import GAE
 from rlfactory_core.algo.settings import LoraConfig
-from rlfactory_core.engines.local.model.loading import choose_device, choose_dtype, make_empty, quiet_transformers
-from rlfactory_core.engines.local.model.policy import AT_ONCE
+from rlfactory_core.engines.local.model.loading import (
+    choose_device,
+    choose_dtype,
+    chooses_bfloat16_products,
+    make_empty,
+    quiet_transformers,
+)
+from rlfactory_core.engines.local.model.logprobs import AT_ONCE
 from rlfactory_core.engines.memory import MemoryPart, MemoryPhase, ModelShape, ModelSize, activations, keys_and_values
 from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.utils.memory import free_memory
 
+_USABLE = 0.9  # of the free memory, which other programs use as well
 _LIBRARIES = {"cpu": 2**29, "cuda": 2**30}  # bytes that torch, transformers and CUDA themselves take
 _CAPACITY = 256  # tokens of a slot at first, which are doubled as often as needed
 
@@ -23,33 +31,54 @@ def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) ->
     """One process. The cache of sampling stays while the update is made. The device need not be there.
 
     Of bf16 weights the optimizer has a copy in fp32. The copy's gradients take the place of the weights' own when the
-    backward pass is over.
+    backward pass is over. fp32 weights that are multiplied in bf16 have a rounded copy; frozen ones are it.
     """
     elsewhere = config.device.startswith("cuda") and not torch.cuda.is_available()
     device = torch.device("cuda") if elsewhere else choose_device(config.device)
     if limit is None and not elsewhere:
         cuda = device.type == "cuda"
-        pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        limit = torch.cuda.get_device_properties(device).total_memory if cuda else pages
+        free = _USABLE * free_memory() / max(1, config.train.workers)
+        limit = torch.cuda.get_device_properties(device).total_memory if cuda else int(free)
     width = choose_dtype(config.dtype, device).itemsize
     half = width < 4
-    held = [MemoryPart("weights", size.parameters * width, f"{size.parameters:,} parameters x {width} bytes")]
-    if config.train.kl > 0 and config.train.lora is None:
-        held.append(MemoryPart("start model", size.parameters * width, "the weights again, for train.kl"))
+    products = 2 if not elsewhere and chooses_bfloat16_products(config, size.parameters) else width
+    held = [*_weights(config, size, width, products)]
     state = 12 if half else 8  # two moments in fp32, and the copy
     held.append(MemoryPart("optimizer", size.trained * state, f"trained parameters x {state} bytes (AdamW)"))
+    if config.train.advantage == GAE:
+        held.append(MemoryPart("critic", size.parameters * (18 if products < 4 else 16), "the same again, for gae"))
     capacity = max(_CAPACITY, 1 << (config.rollout.max_tokens - 1).bit_length())
-    held.append(keys_and_values(size.shape, config.rollout.slots, capacity, width))
+    held.append(keys_and_values(size.shape, config.rollout.slots, capacity, products))
     held.append(MemoryPart("libraries", _LIBRARIES[device.type], "a constant"))
 
     def gradients(each: int) -> MemoryPart:
         return MemoryPart("gradients", size.trained * each, f"{size.trained:,} trained parameters x {each} bytes")
 
-    update = [*held, gradients(width), *activations(size.shape, config, width, AT_ONCE)]
+    logits = 3 * width if half else 2 * width  # with what they are multiplied from
+    update = [*held, gradients(width), *activations(size.shape, config, products, AT_ONCE, logits)]
     phases = [MemoryPhase("sampling and training", update, limit)]
     if half:
         phases.append(MemoryPhase("step of the optimizer", [*held, gradients(4)], limit))
     return phases
+
+
+def _weights(config: EngineSettings, size: ModelSize, width: int, products: int) -> Iterator[MemoryPart]:
+    """Those that are trained or that adapters are trained beside, and the start model's."""
+    embedded = min(size.parameters, size.shape.vocabulary * size.shape.hidden)
+    frozen = MemoryPart("weights", size.parameters * width, f"{size.parameters:,} parameters x {width} bytes")
+    if products < width:
+        layers = size.parameters - embedded
+        text = f"{embedded:,} embeddings x {width} bytes, other {layers:,} x {products} bytes"
+        frozen = MemoryPart("weights", embedded * width + layers * products, text)
+    if config.train.lora is not None:
+        yield frozen
+        return
+    yield MemoryPart("weights", size.parameters * width, f"{size.parameters:,} parameters x {width} bytes")
+    if products < width:
+        rounded = size.parameters - embedded
+        yield MemoryPart("rounded weights", rounded * products, f"{rounded:,} of layers x {products} bytes")
+    if config.train.kl > 0:
+        yield MemoryPart("start model", frozen.size, "the weights again, for train.kl")
 
 
 @quiet_transformers()

@@ -15,8 +15,10 @@ from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
 from rlfactory_core.engines.local.decoding.decoder import Finished, Request, SlotDecoder, draw_uniforms, sample
+from rlfactory_core.engines.local.model.half import computes_in_bfloat16, precision
+from rlfactory_core.engines.local.model.logprobs import token_logprobs
 from rlfactory_core.engines.local.model.pack import pack
-from rlfactory_core.engines.local.model.policy import PaddedPolicy, Policy, RaggedPolicy, token_logprobs
+from rlfactory_core.engines.local.model.policy import PaddedPolicy, Policy, RaggedPolicy
 from rlfactory_core.errors import ModelError
 from rlfactory_core.types import SampledTokens, SamplingParams, TrainSequence
 
@@ -99,13 +101,14 @@ class PaddedDecoder:
             suppress_tokens=None if vision is None else list(vision.reserved),
         )
         try:
-            model.generate(
-                input_ids=ids.to(device),
-                attention_mask=mask.to(device),
-                **self.policy.inputs(ids, [request.params.images for request in requests]),
-                logits_processor=LogitsProcessorList([turns.force]),
-                stopping_criteria=StoppingCriteriaList([turns.ended]),
-            )
+            with precision(model):
+                model.generate(
+                    input_ids=ids.to(device),
+                    attention_mask=mask.to(device),
+                    **self.policy.inputs(ids, [request.params.images for request in requests]),
+                    logits_processor=LogitsProcessorList([turns.force]),
+                    stopping_criteria=StoppingCriteriaList([turns.ended]),
+                )
         finally:
             model.generation_config = own
         return [(request, turns.result(row, self.version)) for row, request in enumerate(requests)]
@@ -139,7 +142,9 @@ class PaddedDecoder:
         with torch.no_grad():
             trained = token_logprobs(self.policy.target_logits(packed), packed.target_ids, 1.0)[0]
         error = float((trained.cpu() - torch.tensor(sampled)).abs().mean())
-        return error <= TOLERANCE.get(next(self.policy.model.parameters()).dtype, 1e-3)  # False for NaN
+        model = self.policy.model
+        dtype = torch.bfloat16 if computes_in_bfloat16(model) else next(model.parameters()).dtype
+        return error <= TOLERANCE.get(dtype, 1e-3)  # False for NaN
 
 
 class _Turns:

@@ -19,8 +19,9 @@ from rlfactory_core.algo.stages import STAGE_METHODS
 from rlfactory_core.engines.base import EngineStart
 from rlfactory_core.engines.local.learning.critic import Critic
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
+from rlfactory_core.engines.local.model.logprobs import token_logprobs
 from rlfactory_core.engines.local.model.pack import Packed, pack, split
-from rlfactory_core.engines.local.model.policy import Policy, token_logprobs
+from rlfactory_core.engines.local.model.policy import Policy
 from rlfactory_core.engines.local.workers import Compute, Workers
 from rlfactory_core.types import TrainBatch, TrainSequence
 

@@ -12,9 +12,11 @@ import torch
 
 from rlfactory_core.engines.exports import NOWHERE, Origin, complete
 from rlfactory_core.engines.gguf.reading import as_folder
+from rlfactory_core.engines.local.model.half import FEWEST, bfloat16_flag
 from rlfactory_core.engines.local.model.lora import merged_state_dict
 from rlfactory_core.engines.local.model.policy import PaddedPolicy, Policy, RaggedPolicy
 from rlfactory_core.engines.local.model.probe import ProbeReport, probe
+from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.errors import ModelError
 from rlfactory_core.images import sees_images
 from rlfactory_core.protocols import Vision
@@ -73,6 +75,18 @@ def local_model(model: str, progress: Progress | None = None) -> str:
     """
     with quiet_transformers():
         return as_folder(model, progress)
+
+
+def chooses_bfloat16_products(config: EngineSettings, parameters: int) -> str | None:
+    """The flag of the processor for which ``dtype=auto`` multiplies in bfloat16, see `half`; None: it does not."""
+    if (
+        config.dtype != "auto"
+        or config.model is None
+        or parameters < FEWEST
+        or choose_device(config.device).type != "cpu"
+    ):
+        return None
+    return bfloat16_flag()
 
 
 def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tuple[Any, Any]:

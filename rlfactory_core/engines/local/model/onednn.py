@@ -7,6 +7,7 @@ take nearly all of a small model's time.
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -24,7 +25,7 @@ def speed_up_linears(model: nn.Module) -> int:
 
     The choice depends on the processor alone, so that a run and its resume round alike.
     """
-    if not _pays() or not _agrees():
+    if not _pays():
         return 0
     plain = [module for module in model.modules() if type(module) is nn.Linear]
     for module in plain:
@@ -32,11 +33,19 @@ def speed_up_linears(model: nn.Module) -> int:
     return len(plain)
 
 
+def float32_product(x: Tensor, weight: Tensor) -> Tensor:
+    """x [..., in] and weight [out, in], on the CPU -> [..., out]."""
+    return _product(x, weight) if _pays() else linear(x, weight)
+
+
+@cache
 def _pays() -> bool:
     if torch.backends.cpu.get_cpu_capability() != "AVX512" or not torch.backends.mkldnn.is_available():
         return False
     described = Path("/proc/cpuinfo")
-    return described.exists() and "GenuineIntel" not in described.read_text(encoding="utf-8", errors="replace")
+    if not described.exists() or "GenuineIntel" in described.read_text(encoding="utf-8", errors="replace"):
+        return False
+    return _agrees()
 
 
 def _agrees() -> bool:
@@ -76,7 +85,7 @@ def padding_of(rows: int) -> int:
     return -rows % (16 if rows <= 512 else 256)
 
 
-def _padded(x: Tensor) -> Tensor:
+def padded(x: Tensor) -> Tensor:
     """[..., width] -> [rows, width], rows of zeros added."""
     rows = x.reshape(-1, x.shape[-1])
     extra = padding_of(len(rows))
@@ -91,7 +100,7 @@ def _operator(x: Tensor, weight: Tensor) -> Tensor:
 
 def _product(x: Tensor, weight: Tensor) -> Tensor:
     """x [..., in] and weight [out, in] -> [..., out]."""
-    product = _operator(_padded(x), weight)[: x.numel() // x.shape[-1]]
+    product = _operator(padded(x), weight)[: x.numel() // x.shape[-1]]
     return product.view(*x.shape[:-1], weight.shape[0])
 
 
@@ -113,5 +122,5 @@ class _Linear(torch.autograd.Function):
         (gradient,) = gradients
         x, weight = ctx.saved_tensors
         of_x = _product(gradient, weight.t()) if ctx.needs_input_grad[0] else None
-        of_weight = _operator(_padded(gradient).t(), _padded(x).t()) if ctx.needs_input_grad[1] else None
+        of_weight = _operator(padded(gradient).t(), padded(x).t()) if ctx.needs_input_grad[1] else None
         return of_x, of_weight

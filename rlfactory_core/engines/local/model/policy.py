@@ -14,16 +14,15 @@ from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 from transformers import AttentionInterface
 
+from rlfactory_core.engines.local.model.half import compute_in_bfloat16, computes_in_bfloat16, precision
 from rlfactory_core.engines.local.model.onednn import padding_of, speed_up_linears
 from rlfactory_core.engines.local.model.pack import Packed
 from rlfactory_core.engines.local.model.plans import TrainPlan
 from rlfactory_core.protocols import Vision
 
 IMPOSSIBLE = -1e9  # a logit; an infinite one would make the entropy NaN
-AT_ONCE = 2**27  # logits, in training
 ATTENTION = "rlfactory_ragged"  # the name of our attention function in transformers
 
 
@@ -57,6 +56,8 @@ def ragged_attention(
         raise NotImplementedError("attention dropout or a mask of the model's own")
     if kwargs.get("softcap") or kwargs.get("s_aux") is not None:
         raise NotImplementedError("attention soft-capping or sinks")
+    if torch.is_autocast_enabled("cpu"):  # rotations make float32 of what linear layers give
+        query, key, value = query.bfloat16(), key.bfloat16(), value.bfloat16()
     scale = scaling if scaling is not None else float(query.shape[-1]) ** -0.5
     return plan.attend(int(module.layer_idx), query, key, value, scale, sliding_window), None  # type: ignore[arg-type]
 
@@ -67,7 +68,10 @@ class Policy(ABC):
     kind: str
 
     def __init__(self, model: Any) -> None:
-        speed_up_linears(model)
+        if computes_in_bfloat16(model):
+            compute_in_bfloat16(model)  # also what is new in a copy, such as a critic's head
+        else:
+            speed_up_linears(model)
         self.model = model
 
     @property
@@ -96,9 +100,10 @@ class RaggedPolicy(Policy):
 
     def forward(self, ids: Tensor, positions: Tensor, plan: Plan, keep: Tensor) -> Tensor:
         """ids [N], positions [1, N] -> logits [len(keep), vocabulary] at the kept positions."""
-        output = self.model(
-            input_ids=ids[None], position_ids=positions, use_cache=False, plan=plan, logits_to_keep=keep
-        )
+        with precision(self.model):
+            output = self.model(
+                input_ids=ids[None], position_ids=positions, use_cache=False, plan=plan, logits_to_keep=keep
+            )
         logits: Tensor = output.logits[0]
         return logits
 
@@ -138,36 +143,10 @@ class PaddedPolicy(Policy):
             ids[row, : len(own)] = own
             mask[row, : len(own)] = 1
         images = self.inputs(ids, packed.images)
-        logits = self.model(input_ids=ids, attention_mask=mask, use_cache=False, **images).logits
+        with precision(self.model):
+            logits = self.model(input_ids=ids, attention_mask=mask, use_cache=False, **images).logits
         picked: Tensor = logits[packed.sequence, packed.place - 1]
         if self.vision is None or picked.shape[1] == 1:  # of a critic
             return picked
         reserved = torch.tensor(self.vision.reserved, device=picked.device)
         return picked.index_fill(1, reserved, IMPOSSIBLE)
-
-
-def token_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probability of ``ids`` [T] and the distribution's entropy [T] (nats, without gradient), both float32.
-
-    For temperature 0 (greedy sampling) both are taken at temperature 1. Of many logits only `AT_ONCE` are held in
-    float32 at a time; the backward pass computes them again.
-    """
-    rows = max(1, AT_ONCE // logits.shape[1])
-    if len(ids) <= rows:
-        return _token_logprobs(logits, ids, temperature)
-    parts = [
-        checkpoint(_token_logprobs, *part, temperature, use_reentrant=False)
-        for part in zip(logits.split(rows), ids.split(rows), strict=True)
-    ]
-    logprobs, entropies = zip(*parts, strict=True)
-    return torch.cat(logprobs), torch.cat(entropies)
-
-
-def _token_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    scaled = logits.float()
-    if temperature not in (0.0, 1.0):
-        scaled = scaled / temperature
-    full = torch.log_softmax(scaled, -1)
-    with torch.no_grad():
-        entropy = -(full.exp() * full).sum(-1)
-    return full.gather(1, ids[:, None])[:, 0], entropy

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlfactory_core.engines.local.model.logprobs import token_logprobs
 from rlfactory_core.engines.local.model.pack import pack
 from rlfactory_core.engines.local.model.plans import Above, Cache, DecodePlan, PrefillPlan
-from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy, token_logprobs
+from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy
 from rlfactory_core.types import TrainSequence
 
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.15, torch.float16: 0.05}  # of log-probs, the worst token
