@@ -7,6 +7,7 @@ from .evaluation import EvalPass as EvalPass
 from .evaluation import summarise as summarise
 from .evaluation import wilson as wilson
 from .guard import STOPPED_BY as STOPPED_BY
+from .guard_start import Remedies as Remedies
 from .losses import Clip as Clip
 from .losses import TokenLoss as TokenLoss
 from .losses import Tokens as Tokens

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from math import isfinite, isnan
 from statistics import pstdev
 
 from rlfactory_core.algo.evaluation import changed, wilson
 from rlfactory_core.algo.guard_past import LONG, LONGEST, REWARD, STEPS, Past, Row, nothing_trained
+from rlfactory_core.algo.guard_start import ATTEMPTS, START, Remedies, Signs
 from rlfactory_core.algo.guard_table import CHANGES, LIMITS, Finding
 
 STOPPED_BY = "train.guard: "  # the beginning of the reason for a stop
@@ -39,6 +40,7 @@ class Guard:
         opinions: the scores that a model gives; None: those that have "judge" in their name.
         top: the highest reward of an attempt; None: the sum of the weights.
         success: the metric that means success; by default exact_match, or the score with the largest weight.
+        remedies: what the advice names to a run that earns nothing.
         plays: whether the policy plays the attempts; if they are demonstrations, only the updates are followed.
     """
 
@@ -48,10 +50,11 @@ class Guard:
         opinions: Collection[str] | None = None,
         top: float | None = None,
         success: str = "",
+        remedies: Remedies | None = None,
         *,
         plays: bool = True,
     ) -> None:
-        self._plays = plays
+        self._plays, self._remedies = plays, remedies or Remedies()
         models = [name for name in weights if "judge" in name.lower()] if opinions is None else opinions
         judges = [name for name, weight in weights.items() if weight > 0 and name in models]
         truths = [name for name, weight in weights.items() if weight == 0 and name not in models]
@@ -61,6 +64,7 @@ class Guard:
         self._top = top or sum(max(weight, 0.0) for weight in weights.values()) or 1.0
         self._past = Past((*weights, *(f"{truth} - {judge}" for judge, truth in self._pairs)))
         self._reported: dict[tuple[str, str], int] = {}  # the last step of each finding
+        self._succeeded = False  # some attempt has
         self._earned: set[str] = set()  # of the reward and the success, what was not 0 in some step
 
     def add(self, row: Row) -> tuple[list[Finding], list[Finding]]:
@@ -73,6 +77,7 @@ class Guard:
         }
         past.add({**row, **gaps})
         steps = len(past.rows)
+        self._succeeded = self._succeeded or (row.get(self._success) or 0.0) > 0
         self._earned |= {name for name in (REWARD, self._success) if row.get(name) != 0}
         if steps < STEPS:
             return [], []
@@ -86,17 +91,30 @@ class Guard:
         yield from _broken(past)
         if not self._plays:
             return
+        if not self._succeeded and (text := self.start(past.rows)):
+            yield Finding(START, text)
         yield from _reward_falls(past)
         apart = list(_scores_part(past, self._weights))
         yield from apart
         fallen = {finding.subject for finding in apart}
         yield from _gaps(past, [pair for pair in self._pairs if pair[1] not in fallen])
         window = past.window()
-        yield from _alike(past, max(0.0, window.mean(self._success), window.mean(REWARD) / self._top))
+        advice = self._remedies.raised() if self._succeeded and self._remedies.group_size > 1 else ADVICE
+        yield from _alike(past, max(0.0, window.mean(self._success), window.mean(REWARD) / self._top), advice)
         yield from _limits(past)
         yield from _mismatch(past)
         for change in CHANGES:
             yield from change.found(past)
+
+    def start(self, rows: Sequence[Row]) -> str:
+        """What attempts show of a policy that earns nothing, and what would help; empty if nothing is to be said."""
+        return Signs.of(rows, self._success, self._remedies.group_size).text(self._success, self._remedies)
+
+    def measured(self, rows: Sequence[Row]) -> str:
+        """The same of the passes of an evaluation; of fewer attempts, only what is beyond doubt."""
+        sizes = [int((row.get(ATTEMPTS) or 0) / (row.get("groups") or 1)) for row in rows]
+        signs = Signs.of(rows, self._success, max(sizes, default=1))
+        return "" if signs.cause == "failing" else signs.text(self._success, self._remedies)
 
     def whole(self) -> list[str]:
         """What the run as a whole shows when it has ended."""
@@ -106,7 +124,8 @@ class Guard:
         begins = f"In all {steps} steps" if steps > 1 else "In all 1 step"
         nothing = [name for name in dict.fromkeys((REWARD, self._success)) if name and name not in self._earned]
         if nothing:
-            return [f"{begins} {' and '.join(nothing)} stayed at 0. {NOTHING}"]
+            why = "" if any(name == START for name, _ in self._reported) else f" {NOTHING}"
+            return [f"{begins} {' and '.join(nothing)} stayed at 0.{why}"]
         if not self._past.trained:
             return [f"{begins} the attempts of each group got the same reward: nothing was trained. {ADVICE}"]
         return []
@@ -260,11 +279,12 @@ def _gap_text(judge: str, truth: str, opinion: float, found: float) -> str:
     )
 
 
-def _alike(past: Past, share: float) -> Iterator[Finding]:
+def _alike(past: Past, share: float, advice: str) -> Iterator[Finding]:
     """Attempts that are all alike, in a task that is not solved.
 
     Args:
         share: of the highest reward, or the success if that is more; 1: the task is solved.
+        advice: for groups whose attempts are all worth the same.
     """
     if share >= SOLVED:
         return
@@ -273,7 +293,7 @@ def _alike(past: Past, share: float) -> Iterator[Finding]:
     if len(rows) == steps and all(map(nothing_trained, rows)):
         yield Finding(
             "equal",
-            f"In the last {steps} steps all attempts of each group got the same reward: nothing was trained. {ADVICE}",
+            f"In the last {steps} steps all attempts of each group got the same reward: nothing was trained. {advice}",
             steps=steps,
         )
     values = past.window().values("entropy")

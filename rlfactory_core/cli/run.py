@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +24,17 @@ from rlfactory_core.cli.options import (
 from rlfactory_core.cli.output import echo
 from rlfactory_core.errors import UsageError
 from rlfactory_core.settings import merge
+from rlfactory_core.utils.display import without_credentials
 
 PASSED_ON = "rlfactory.passed_on"
+WORDS = "rlfactory.words"
 
 
 class RunCommand(click.Command):
     """Keeps the words after ``--`` for the engine's own configuration, and adds engines' options to the help."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = tuple(args)
         if "--" in args:
             at = args.index("--")
             ctx.meta[PASSED_ON] = args[at + 1 :]
@@ -113,6 +119,7 @@ def run(
             check_inputs(prepared)
             echo(explain(prepared))
             return
+        prepared = replace(prepared, command=_again(ctx.meta[WORDS]))
         with make_progress(sys.stdout) as progress:
             if options["model"] and prepared.config.model not in (options["model"], os.path.abspath(options["model"])):
                 progress.say(f"model {options['model']}: {prepared.config.model}")
@@ -133,6 +140,20 @@ def run(
 def _warm_start(source: str | None, where: str | None) -> dict[str, str] | None:
     """The keys of the stage that ``--warm-start`` asks for."""
     return None if source is None else {"source": source, **({} if where is None else {"where": where})}
+
+
+def _again(words: Sequence[str]) -> str:
+    """The command, to which words can be added, for another run like this one; empty: keys after ``--`` are its end."""
+    if "--" in words:
+        return ""
+    kept, left = [], list(words)
+    while left:
+        word = left.pop(0)
+        if word == "--out":
+            del left[:1]
+        elif not word.startswith("--out=") and word != "--resume-or-start":
+            kept.append(word)
+    return without_credentials(shlex.join(["rlfactory", "run", *kept]))
 
 
 def _resume_overrides(command: click.Command, options: dict[str, Any]) -> list[str]:

@@ -80,6 +80,7 @@ class EngineRun:
         again: gives this run in another process, which unpickles and calls it; the progress display stays here.
         resume: continue from the folder's latest checkpoint.
         stop: the training loop arms it and checks it after each step; the user or a part of the run may request it.
+        command: with which the user has started it; empty: it is not known.
     """
 
     config: EngineSettings
@@ -93,6 +94,7 @@ class EngineRun:
     again: Callable[[], EngineRun]
     resume: bool = False
     stop: StopRequest = field(default_factory=StopRequest)
+    command: str = ""
 
 
 Conversation: TypeAlias = "Callable[[OpenTasks, Sampler], Awaitable[None]]"

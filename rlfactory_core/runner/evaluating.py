@@ -73,7 +73,7 @@ def evaluate_run(chosen: ModelChoice, overrides: Sequence[str | Mapping[str, Any
             "faults": dict(Counter(fault.kind.value for fault in faults)),
             "eval": {"after": dict(done.results)},
         }
-        folder.write_summary({**run_facts(config), **measured})
+        folder.write_summary({**folder.read_summary(), **run_facts(config), **measured})
     _check_measured(done, faults)
     return done
 

@@ -53,11 +53,16 @@ from rlfactory_core.utils.interrupt import StopRequest
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A run whose names are looked up. It is ready to start once `check` has let its engine complete it."""
+    """A run whose names are looked up. It is ready to start once `check` has let its engine complete it.
+
+    Args:
+        command: with which the user starts it, for advice; empty: it is not known.
+    """
 
     config: RunConfig
     registry: Registry
     tasks: Tasks
+    command: str = ""
 
     @property
     def engine(self) -> WholeEngine:
@@ -106,6 +111,7 @@ class Resolved:
             partial(remade, config, fingerprints, folder.path, resume=resume),
             resume,
             stop or StopRequest(),
+            self.command,
         )
 
 

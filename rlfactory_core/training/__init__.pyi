@@ -4,6 +4,7 @@ from .proof import Moved as Moved
 from .proof import difference as difference
 from .record import Recorder as Recorder
 from .record import evaluation_passes as evaluation_passes
+from .record import remedies as remedies
 from .record import run_facts as run_facts
 from .stopping import Ended as Ended
 from .stopping import Until as Until

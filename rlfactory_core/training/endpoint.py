@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from typing import Any
 
+from rlfactory_core.algo.guard_start import Remedies
 from rlfactory_core.clients import OpenAIClient
 from rlfactory_core.context import RunContext
 from rlfactory_core.engines.base import EngineRun
@@ -54,5 +55,7 @@ class Endpoint:
                 run.progress,
                 counts_samples=True,
             )
-            recorder = Recorder(run.folder, run.progress, tasks.success)
-            return await evaluator.evaluate("", "after", evaluation_passes(run, "after"), recorder, intervals=True)
+            recorder = Recorder(run.folder, run.progress, tasks.success, remedies=[Remedies(served=True)])
+            found = await evaluator.evaluate("", "after", evaluation_passes(run, "after"), recorder, intervals=True)
+            recorder.advise("the evaluation")
+            return found

@@ -11,6 +11,7 @@ from typing import Any
 
 from rlfactory_core.algo.evaluation import EvalPass, eval_passes, summarise
 from rlfactory_core.algo.guard import Guard
+from rlfactory_core.algo.guard_start import ATTEMPTS, START, Remedies
 from rlfactory_core.algo.guard_table import Finding
 from rlfactory_core.algo.masking import masked_by, masking_text
 from rlfactory_core.algo.settings import TrainConfig
@@ -22,6 +23,8 @@ from rlfactory_core.reporting.loggers import Loggers
 from rlfactory_core.reporting.metrics import component_metric, group_metrics, tool_metrics
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.tasks.setup import Tasks
+from rlfactory_core.tasks.solving import is_solved
 from rlfactory_core.training.machine_use import MachineUse
 from rlfactory_core.training.playing import GroupInFlight
 from rlfactory_core.training.proof import Moved
@@ -29,6 +32,7 @@ from rlfactory_core.training.stopping import SAMPLED, Ended
 from rlfactory_core.types import Group
 
 STAGE = "stage"  # in a row of the metrics of a run of several stages: its number, from 1
+ADVICE = "advice"  # in summary.json
 
 
 class Recorder:
@@ -42,6 +46,7 @@ class Recorder:
         opinions: the names of the scorers that a model decides; None: see `Guard`.
         top: the highest reward of an attempt; None: see `Guard`.
         methods: ``train.method`` of each stage.
+        remedies: what the advice of each stage names to a policy that earns nothing.
     """
 
     def __init__(
@@ -55,6 +60,7 @@ class Recorder:
         opinions: Collection[str] | None = None,
         top: float | None = None,
         methods: Sequence[str] = (GRPO,),
+        remedies: Sequence[Remedies] = (),
     ) -> None:
         self.folder, self.progress, self.success, self.loggers = folder, progress, success, loggers
         self.totals: Mapping[str, float] = earlier or {}
@@ -67,15 +73,19 @@ class Recorder:
         metrics = {component_metric(name): weight for name, weight in weights.items()}
         self._methods = methods
         self._guards = [  # a stage is not compared with what came before it
-            Guard(metrics, opinions, top, component_metric(success), plays=STAGE_METHODS[name].plays)
-            for name in methods
+            Guard(metrics, opinions, top, component_metric(success), advice, plays=STAGE_METHODS[name].plays)
+            for name, advice in zip(methods, remedies or [Remedies()] * len(methods), strict=True)
         ]
         self.stage = 0
+        self._advice = ""  # to a policy that earns nothing, which is told once
+        self._measured: list[Mapping[str, float]] = []  # of each pass of an evaluation
         self._earlier: list[str] = []  # what the guard found before the resume
         if earlier is not None:
+            self._advice = folder.read_summary().get(ADVICE, "")
             for row in folder.read_metrics():
                 self.stage = min(int(row.get(STAGE) or 1), len(methods)) - 1
-                self._earlier += [f"step {row['step']}: {finding.text}" for finding in self._guard.add(row)[1]]
+                new = [each for each in self._guard.add(row)[1] if each.name != START]
+                self._earlier += [f"step {row['step']}: {finding.text}" for finding in new]
         self._held_out: dict[str, str] = {}  # what the evaluations show, by its beginning
         self.moved: Moved | None = None  # the last comparison of the policy-moved proof
         self.left_out: Mapping[str, Sequence[str]] = {}  # train, eval -> the samples whose prompts leave no room
@@ -118,15 +128,30 @@ class Recorder:
         """The metrics with ``guard/<name>`` for all that the guard finds; says what is new."""
         found, new = self._guard.add(metrics)
         for finding in new:
+            if finding.name == START:
+                self._advise(f"step {step}: {finding.text}")
+                continue
             self.warned.append(f"step {step}: {finding.text}")
             self.progress.say(f"warning: {self.warned[-1]} Look closer: rlfactory trace {self.folder.path}")
         if new:  # now, for a run that will be stopped
             self.folder.write_summary({**self.folder.read_summary(), "warnings": self.warnings()})
         return {**metrics, **{f"guard/{finding.name}": 1.0 for finding in found}}
 
+    def advise(self, where: str) -> None:
+        """Say what an evaluation shows of a policy that earns nothing, and what would help."""
+        rows, self._measured = self._measured, []
+        if self._plays and (text := self._guard.measured(rows)):
+            self._advise(f"{where}: {text}")
+
+    def _advise(self, text: str) -> None:
+        if not self._advice:
+            self._advice = text
+            self.progress.say(f"warning: {text}")
+            self.folder.write_summary({**self.folder.read_summary(), ADVICE: text, "warnings": self.warnings()})
+
     def warnings(self) -> list[str]:
         """All that was found so far, by the guard and in the evaluations."""
-        return [*self._earlier, *self.warned, *self._held_out.values()]
+        return [*filter(None, [self._advice]), *self._earlier, *self.warned, *self._held_out.values()]
 
     def evaluated(
         self,
@@ -142,6 +167,9 @@ class Recorder:
         if not how.prefix and (left_out := self.left_out.get("eval")):
             found["left_out"] = len(left_out)
         self.results.setdefault(when, {}).update(found)
+        if not how.control:
+            attempts = [each for group in groups for each in group.trajectories]
+            self._measured.append({**group_metrics(groups), **tool_metrics(attempts), ATTEMPTS: len(attempts)})
         self.folder.write_stored(how.name, texts)
         self._reported.clear()
         where = f"the evaluation {how.name}"
@@ -205,6 +233,7 @@ class Recorder:
         results: dict[str, Any] = {
             **({"policy_moved": asdict(self.moved)} if self.moved else {}),
             **({"left_out": self.left_out} if self.left_out else {}),
+            **({ADVICE: self._advice} if self._advice else {}),
             "success": self.success,
             "eval": {when: self.results.get(when, {}) for when in ("before", "after")},
         }
@@ -274,6 +303,26 @@ def run_facts(config: EngineSettings) -> dict[str, Any]:
     """The part of ``summary.json`` that follows from the configuration."""
     model = config.model or "the plugin's own tiny model"
     return {"plugin": config.plugin, "engine": config.engine, "model": model, "seed": config.seed}
+
+
+def remedies(stages: Sequence[EngineSettings], tasks: Tasks, command: str = "") -> list[Remedies]:
+    """What advice to each stage of a run can name; ``command`` starts another run like it."""
+    shown = all(is_solved(setup.task) for setup in tasks.by_name.values())
+    taught, found = stages[0].model is None, []  # a tiny model has learnt from demonstrations before it is opened
+    for config in stages:
+        limits = config.rollout
+        found.append(
+            Remedies(
+                command,
+                config.train.group_size,
+                demonstrated=shown,
+                taught=taught,
+                turn_tokens=limits.max_turn_tokens,
+                tokens=limits.max_tokens,
+            )
+        )
+        taught = taught or not STAGE_METHODS[config.train.method].plays
+    return found
 
 
 def evaluation_passes(run: EngineRun, when: str) -> list[EvalPass]:

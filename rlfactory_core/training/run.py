@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
@@ -41,7 +42,7 @@ from rlfactory_core.training.methods.grpo import rewards_of_turns
 from rlfactory_core.training.place import Place
 from rlfactory_core.training.playing import Play, Playing
 from rlfactory_core.training.proof import PolicyMovedProof
-from rlfactory_core.training.record import Recorder, evaluation_passes, run_facts
+from rlfactory_core.training.record import Recorder, evaluation_passes, remedies, run_facts
 from rlfactory_core.training.sources import open_source
 from rlfactory_core.training.stopping import Ended, Stopping, Until
 from rlfactory_core.types import Group, Sample, Trajectory
@@ -110,6 +111,7 @@ async def train(engine: Engine, run: EngineRun) -> dict[str, Any]:
         if not parts.step:
             await parts.evaluate("before")
             if recorder is not None:
+                recorder.advise("before training")
                 run.folder.write_summary({**parts.facts(), **recorder.summary()})
         run.stop.armed = True
         loop, step, place = await _train_stages(parts)
@@ -145,7 +147,10 @@ async def _train_stages(parts: OpenRun) -> tuple[Loop, int, Place]:
 async def evaluate(engine: Engine, run: EngineRun) -> dict[str, float]:
     """Returns the results in the first process, with confidence intervals."""
     async with opened(engine, run, training=False) as parts:
-        return await parts.evaluate("after", intervals=True)
+        found = await parts.evaluate("after", intervals=True)
+        if parts.recorder is not None:
+            parts.recorder.advise("the evaluation")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,8 +351,12 @@ def _recorder(
     loggers = open_loggers(names, run.folder, shown, resumed.get("step"), run.progress.say)
     stack.enter_context(closing(loggers))
     scores = (run.tasks.scorers.weights, run.tasks.scorers.opinions, run.tasks.top_reward)
-    methods = [stage.config.train.method for stage in run.stages]
-    return Recorder(run.folder, run.progress, tasks.success, loggers, resumed.get("totals"), *scores, methods=methods)
+    stages, totals = [stage.config for stage in run.stages], resumed.get("totals")
+    command = run.command or f"rlfactory run --config {shlex.quote(str(run.folder.config))}"
+    methods, advice = [each.train.method for each in stages], remedies(stages, run.tasks, command)
+    if not training:  # the policy is that after the last stage
+        methods, advice = methods[-1:], advice[-1:]
+    return Recorder(run.folder, run.progress, tasks.success, loggers, totals, *scores, methods=methods, remedies=advice)
 
 
 def _beginnings(tasks: OpenTasks, samples: Sequence[Sample]) -> list[tuple[int, ...]] | None:

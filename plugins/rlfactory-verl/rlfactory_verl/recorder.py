@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rlfactory_core.algo import EvalPass, summarise
+from rlfactory_core.algo import EvalPass, Remedies, summarise
 from rlfactory_core.engines import EngineSettings
 from rlfactory_core.reporting import Loggers, RunFolder, StoredTrajectory, eval_metrics
 from rlfactory_core.reporting.progress import Progress
@@ -37,12 +37,13 @@ class RowRecorder(Recorder):
         weights: Mapping[str, float] = {},
         opinions: Collection[str] | None = None,
         top: float | None = None,
+        remedies: Sequence[Remedies] = (),
         facts: Mapping[str, Any] = {},
     ) -> None:
         if earlier and earlier.metrics and all(row.get("step") != earlier.step for row in folder.read_metrics()):
             loggers.log(earlier.step, earlier.metrics)
         totals = None if earlier is None else earlier.totals
-        super().__init__(folder, progress, success, loggers, totals, weights, opinions, top)
+        super().__init__(folder, progress, success, loggers, totals, weights, opinions, top, remedies=remedies)
         self._facts = facts
         self._step: list[Row] = []
         self._evaluation: list[Row] = []
@@ -74,6 +75,8 @@ class RowRecorder(Recorder):
                 self.evaluated(when, how, groups, _stored(found), intervals=intervals)
             if not how.prefix:
                 self._eval_metrics = eval_metrics(groups)
+        if when == "before":
+            self.advise("before training")
 
     def end_step(self, step: int, verl: Mapping[str, Any]) -> dict[str, float]:
         """Returns the step's metrics, ours and verl's."""

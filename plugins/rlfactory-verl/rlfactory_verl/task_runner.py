@@ -17,7 +17,7 @@ from rlfactory_core.engines import EngineRun
 from rlfactory_core.reporting import open_loggers
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tasks import OpenTasks, Tasks
-from rlfactory_core.training import Ended
+from rlfactory_core.training import Ended, remedies
 from rlfactory_verl.checkpoints import read_state
 from rlfactory_verl.events import EVENTS, EventProgress, StopFile
 from rlfactory_verl.nodes import open_and_close
@@ -56,6 +56,7 @@ class TaskRunner:
             scorers.weights,
             scorers.opinions,
             tasks.top_reward,
+            remedies([run.config], tasks),
             facts=verl_facts(run.config),
         )
         recorder.left_out = payload.left_out
