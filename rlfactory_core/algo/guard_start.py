@@ -66,10 +66,11 @@ class Remedies:
         more = f"Some attempts succeed: play more of each prompt{self._with(keys)}"
         return f"{more}, or learn from those that do (train.method=rft)."
 
-    def longer(self) -> str:
-        """The advice for attempts that limits of tokens cut off."""
+    def longer(self, *, silent: bool) -> str:
+        """The advice for attempts that limits of tokens cut off; ``silent``: and that have no valid call."""
         keys = f"rollout.max_turn_tokens={2 * self.turn_tokens} rollout.max_tokens={2 * self.tokens}"
-        return f"Give it more room, unless it only rambles{self._with(keys)}"
+        room = f"Give it more room{self._with(keys)}"
+        return f"{room}, or if it only rambles, {_lower(self.warm_start)}" if silent else room
 
     def _with(self, words: str) -> str:
         return f": {self.command} {words}" if self.command else f" ({words})"
@@ -130,7 +131,7 @@ class Signs:
     def text(self, success: str, remedies: Remedies) -> str:
         """What is zero, and what to do about it; empty where nothing is to be said."""
         does = {
-            "cut": f"{self.cut:.0%} of them end at a limit of tokens. {remedies.longer()}",
+            "cut": f"{self.cut:.0%} of them end at a limit of tokens. {remedies.longer(silent=self.called == 0)}",
             "unparsed": "The model writes calls in a form that the chat format does not read: see rlfactory trace, "
             f"and choose the right chat.format. If it is the right one: {_lower(remedies.warm_start)}",
             "unknown": f"The model calls tools that do not exist. {remedies.warm_start}",
