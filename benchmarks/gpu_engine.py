@@ -205,7 +205,7 @@ def updated(shape: Shape, how: Update, lora: bool) -> str:
         return f"{named} out of memory | | | |"
     tokens = how.sequences * how.tokens
     operations = tokens * shape.operations(size, 4 if lora else 6, how.tokens / 2)
-    rates = f"{tokens / took:,.0f} | {len(packed[0].targets) / took:,.0f} | {share(operations, took)}"
+    rates = f"{tokens / took:,.0f} | {len(packed[0].place) / took:,.0f} | {share(operations, took)}"
     return f"{named} {rates} | {peak_gib():.1f} |"
 
 
