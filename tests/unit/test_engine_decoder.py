@@ -170,6 +170,119 @@ def test_new_weights_reach_the_prefix_and_the_version() -> None:
     check_logprobs(model, item.ids, tokens)
 
 
+PROMPTS = [(*PREFIX, *random_ids(size, size)) for size in (30, 21, 3)]  # the last is too short to be kept apart
+
+
+def count_tokens(engine: SlotDecoder, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tokens of each forward pass from now on."""
+    forward, found = engine.policy.forward, []
+
+    def counting(ids: torch.Tensor, *rest: Any) -> torch.Tensor:
+        found.append(len(ids))
+        return forward(ids, *rest)
+
+    monkeypatch.setattr(engine.policy, "forward", counting)
+    return found
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3"])
+def test_a_groups_prompt_is_computed_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts at three prompts and one alone, over two turns, past the sliding window."""
+    model = make_model(name)
+    engine = decoder(model, slots=13, stops=())
+    counted = count_tokens(engine, monkeypatch)
+    asked = [request(f"{g}/{i}", PROMPTS[g], seed=10 * g + i) for i in range(4) for g in range(3)]
+    asked.append(request("alone", (*PREFIX, *random_ids(25, 9)), seed=99))
+    answers = run(engine, asked)
+    assert counted[:3] == [12, 29 + 20, 4 + 4 + 4 * 3 + 25]  # prefix, two prompts, what each attempt has for itself
+    for item in asked:
+        check_logprobs(model, item.ids, answers[item.session])
+    del counted[:]
+    again = [
+        request(item.session, (*item.ids, *answers[item.session].token_ids, *random_ids(20, n)), seed=n)
+        for n, item in enumerate(asked[::-1])
+    ]
+    more = run(engine, again)
+    assert counted[0] == 13 * 21  # the last sampled token and what the tool answered
+    for item in again:
+        check_logprobs(model, item.ids, more[item.session])
+
+
+def test_groups_that_begin_late_in_few_slots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts come one by one as slots are freed: the first computes its prompt, and the second for all others."""
+    model = make_model("llama")
+    engine = decoder(model, slots=3, stops=())
+    counted = count_tokens(engine, monkeypatch)
+    asked = [request(f"once{g}/{i}", PROMPTS[g], seed=10 * g + i, max_tokens=2 + i) for g in range(2) for i in range(6)]
+    waiting, answers = list(asked), {}
+    while waiting or engine.active:
+        finished = engine.admit([waiting.pop(0)]) if waiting and engine.admissible(waiting[:1]) else []
+        for item, tokens in finished + (engine.step() if engine.active else []):
+            answers[item.session] = tokens
+            engine.release(item.session)
+    for item in asked:
+        check_logprobs(model, item.ids, answers[item.session])
+    assert sum(size > 5 for size in counted) == 5  # the prefix, and each prompt twice
+
+
+def test_a_conversation_that_forks_continues_its_groups_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = make_model("llama")
+    engine = decoder(model, stops=())
+    run(engine, [request(f"{i}", PROMPTS[0], seed=i) for i in range(2)])
+    counted = count_tokens(engine, monkeypatch)
+    fork = request("fork", (*PROMPTS[0], *random_ids(11, 5)), seed=3)
+    check_logprobs(model, fork.ids, run(engine, [fork])["fork"])
+    assert counted[0] == 1 + 11
+
+
+def test_new_weights_reach_a_groups_prompt_and_not_those_under_way() -> None:
+    model = make_model("llama")
+    engine = decoder(model, slots=6, stops=())
+    engine.admit([request(f"early{i}", PROMPTS[0], seed=i) for i in range(2)])
+    engine.step()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.02)
+    engine.weights_changed(1)
+    late = [request(f"late{i}", PROMPTS[0], seed=i) for i in range(3)]
+    answers = run(engine, late)
+    assert answers["early0"].version == 0
+    for item in late:
+        assert answers[item.session].version == 1
+        check_logprobs(model, item.ids, answers[item.session])
+    rows = {int(engine._prompt[engine._slot[name]]) for name in answers}
+    assert len(rows) == 2  # the old keys and values, and the new ones
+
+
+def test_another_beginning_of_all_prompts_takes_what_groups_shared_with_it() -> None:
+    model = make_model("llama")
+    engine = decoder(model, slots=4)
+    run(engine, [request(f"once{i}", PROMPTS[0], seed=i) for i in range(2)])
+    strangers = [request(f"once-stranger{i}", (*PREFIX[:5], *random_ids(30, 2)), seed=i) for i in range(2)]
+    again = [request(f"once-again{i}", PROMPTS[0], seed=i) for i in range(2)]
+    answers = run(engine, strangers) | run(engine, again)
+    for item in (*strangers, *again):
+        check_logprobs(model, item.ids, answers[item.session])
+
+
+def test_prompts_take_as_many_rows_as_are_held_at_once() -> None:
+    model = make_model("llama")
+    engine = decoder(model, slots=16, stops=())
+    for number in range(12):
+        prompt = (*PREFIX, *random_ids(20 + number, number))
+        run(engine, [request(f"once{number}/{i}", prompt, seed=i, max_tokens=2) for i in range(2)])
+    assert engine._prompts.cache.rows == 4
+    asked = [
+        request(f"{g}/{i}", (*PREFIX, *random_ids(20, 100 + g)), seed=i, max_tokens=3)
+        for g in range(8)
+        for i in range(2)
+    ]
+    answers = run(engine, asked)
+    assert engine._prompts.cache.rows == 9
+    for item in asked[:4]:
+        check_logprobs(model, item.ids, answers[item.session])
+
+
 def test_top_p_keeps_the_smallest_nucleus() -> None:
     logits = torch.tensor([[3.0, 2.0, 1.0, 0.0, -1.0]]).repeat(500, 1)
     uniforms = torch.linspace(0, 0.999, 500)

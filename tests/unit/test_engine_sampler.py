@@ -67,9 +67,9 @@ def run(decoder: Any, work: Callable[[LocalSampler], Awaitable[Any]], **options:
 
 
 async def play(sampler: LocalSampler, name: str, turns: int, pause: Callable[[], Awaitable[None]]) -> list[Any]:
-    """A trajectory: turns with observations of its own between them, tools that take a while."""
-    rng = random.Random(name)
-    ids = (*PREFIX, *(rng.randrange(1, 300) for _ in range(rng.randrange(2, 12))))
+    """A trajectory: turns with observations of its own between them, tools that take a while; three share a prompt."""
+    group, rng = random.Random(int(name[1:]) // 3), random.Random(name)
+    ids = (*PREFIX, *(group.randrange(1, 300) for _ in range(group.randrange(2, 40))))
     answers = []
     for turn in range(turns):
         params = SamplingParams(8, seed=rng.randrange(2**40), stop_token_ids=(7,))

@@ -108,7 +108,8 @@ class SlotDecoder:
         self._device = policy.device
         self._cache = Cache(slots, 256)
         self._prefix_cache = Cache(1, 1)
-        self._prompts = Prompts(slots)
+        self._prompts = Prompts(slots, self._device)
+        self._above_active: list[Above] | None = None  # of the slots that are being decoded; None: they have changed
         self._slot: dict[str, int] = {}  # of each live trajectory
         self._request: list[Request | None] = [None] * slots  # a slot's latest; None: the slot is free
         self._versions: list[list[tuple[int, int]]] = [[]] * slots  # a turn's token number, the version from there on
@@ -190,7 +191,7 @@ class SlotDecoder:
         if new:
             ids = [prompts.ids[row] for row in new]
             lengths = [len(each) for each in ids]
-            prompts.cache.reserve(max(lengths))
+            prompts.cache.reserve(max(lengths), len(prompts.ids))
             at = torch.tensor(new, device=self._device)
             above = [self._prefix_above(len(new))] if size else []
             self._prefill(PrefillPlan(prompts.cache, at, torch.zeros_like(at), lengths, above), ids)
@@ -208,7 +209,7 @@ class SlotDecoder:
         """What comes before the own tokens of the slots from ``first`` to ``last``."""
         found = [self._prefix_above(last - first)] if self.prefix else []
         rows = self._prompt[first:last]
-        lengths = self._prompts.lengths.to(self._device)[rows]
+        lengths = self._prompts.lengths[rows]
         return [*found, Above(self._prompts.cache, rows, lengths)] if bool(lengths.any()) else found
 
     def _unseen(self, request: Request) -> tuple[int, ...]:
@@ -237,7 +238,9 @@ class SlotDecoder:
         self._refresh_prefix()
         rows = torch.arange(self.active, device=self._device)
         lengths = self._length[: self.active]
-        plan = DecodePlan(self._cache, lengths, self._above(0, self.active))
+        if self._above_active is None:
+            self._above_active = self._above(0, self.active)
+        plan = DecodePlan(self._cache, lengths, self._above_active)
         self._cache.reserve(plan.longest + 1)
         logits = self.policy.forward(self._last[: self.active], plan.positions, plan, rows)
         self._length[: self.active] += 1
@@ -281,6 +284,7 @@ class SlotDecoder:
 
     def _gather(self, chosen: list[int]) -> None:
         """Swap the chosen rows to stand right behind the active ones: to be activated, or because they have ended."""
+        self._above_active = None
         region = range(self.active, self.active + len(chosen))
         movers = [slot for slot in chosen if slot not in region]
         self._swap(sorted(set(region) - set(chosen)), movers)
@@ -315,7 +319,7 @@ class SlotDecoder:
     def _refresh_prefix(self) -> None:
         if not self._prefix_stale:
             return
-        self._prefix_stale = False
+        self._prefix_stale, self._above_active = False, None
         if self.prefix:
             row = torch.zeros(1, dtype=torch.long, device=self._device)
             self._prefix_cache.reserve(len(self.prefix))

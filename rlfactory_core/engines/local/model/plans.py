@@ -66,8 +66,8 @@ class Layer:
 class Cache:
     """Keys and values of ``rows`` sequences of up to ``capacity`` tokens.
 
-    A layer is allocated at its first write, when its head count and width become known. Capacity grows by doubling and
-    never shrinks.
+    A layer is allocated at its first write, when its head count and width become known. Capacity grows by doubling;
+    nothing shrinks.
     """
 
     def __init__(self, rows: int, capacity: int) -> None:
@@ -88,14 +88,15 @@ class Cache:
             for store in (layer.keys, layer.values):
                 store[rows, :, :length] = store[sources, :, :length]
 
-    def reserve(self, length: int) -> None:
-        """Make room for ``length`` tokens a row."""
-        if length <= self.capacity:
+    def reserve(self, length: int, rows: int = 0) -> None:
+        """Make room for ``length`` tokens a row, and for ``rows`` rows."""
+        if length <= self.capacity and rows <= self.rows:
             return
         while self.capacity < length:
             self.capacity *= 2
+        self.rows = max(self.rows, rows)
         for layer in self.layers.values():
-            more = (0, 0, 0, self.capacity - layer.keys.shape[2])
+            more = (0, 0, 0, self.capacity - layer.keys.shape[2], 0, 0, 0, self.rows - layer.keys.shape[0])
             layer.keys, layer.values = pad(layer.keys, more), pad(layer.values, more)
 
 
@@ -307,13 +308,21 @@ class TrainPlan:
             for parent, own in children.items()
             for chosen in _alike([node.length for node in own])
         ]
-        tokens = torch.cat([bucket.tokens for bucket in self._buckets])
+        # Gathered for all buckets at once: the backward pass of a gather goes through the whole row.
+        self._queries = torch.cat([bucket.tokens for bucket in self._buckets])
+        self._keys = torch.cat([part for bucket in self._buckets for part in (bucket.before, bucket.tokens)])
         real = torch.cat([bucket.real for bucket in self._buckets])
-        place = real.nonzero()[:, 0][tokens[real].argsort()]  # of each token among the buckets' rows
+        place = real.nonzero()[:, 0][self._queries[real].argsort()]  # of each token among the buckets' rows
         self._place = torch.cat([place, nothing])
 
     def attend(self, layer: int, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
-        found = [bucket.attend(q, k, v, scale, window) for bucket in self._buckets]
+        queries = _tokens_first(q)[self._queries].split([len(bucket.tokens) for bucket in self._buckets])
+        sizes = [len(bucket.before) + len(bucket.tokens) for bucket in self._buckets]
+        keys, values = (_tokens_first(x)[self._keys].split(sizes) for x in (k, v))
+        found = [
+            bucket.attend(*parts, scale, window)
+            for bucket, parts in zip(self._buckets, zip(queries, keys, values, strict=True), strict=True)
+        ]
         return (found[0] if len(found) == 1 else torch.cat(found))[self._place][None]
 
 
@@ -339,11 +348,6 @@ def _alike(lengths: Sequence[int]) -> list[list[int]]:
     return groups
 
 
-def _after_prefix(prefix: Tensor, own: Tensor) -> Tensor:
-    """[kv_heads, P, dim], [B, kv_heads, N, dim] -> [B, kv_heads, P + N, dim]."""
-    return torch.cat([prefix[None].expand(len(own), -1, -1, -1), own], 2)
-
-
 class Bucket:
     """Nodes with the same parent, padded to the longest of them.
 
@@ -362,16 +366,27 @@ class Bucket:
         self.distance = column[:, None] + len(before) - torch.arange(len(before) + self.width, device=device)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, scale: float, window: int | None) -> Tensor:
-        """The whole row's q, k, v -> [B * width, heads, dim]."""
-        if not len(self.before):
-            out = _causal(self._own(q), self._own(k), self._own(v), scale, window)
-            return out.transpose(1, 2).flatten(0, 1)
-        keys = _after_prefix(k[0, :, self.before], self._own(k))
-        values = _after_prefix(v[0, :, self.before], self._own(v))
-        out = _padded_attention(self._own(q), keys, values, self.distance, scale, window)
+        """
+        Args:
+            q: [B * width, heads, dim] of the padded tokens.
+            k, v: [A + B * width, kv_heads, dim] of the tokens before them, then of these.
+
+        Returns:
+            [B * width, heads, dim].
+        """
+        size = len(self.before)
+        queries, keys, values = (self._by_node(x) for x in (q, k[size:], v[size:]))
+        if size:
+            keys, values = (self._behind(x[:size], own) for x, own in ((k, keys), (v, values)))
+            out = _padded_attention(queries, keys, values, self.distance, scale, window)
+        else:
+            out = _causal(queries, keys, values, scale, window)
         return out.transpose(1, 2).flatten(0, 1)
 
-    def _own(self, x: Tensor) -> Tensor:
-        """[1, H, N, dim] -> the nodes' tokens as [B, H, width, dim]."""
-        own = _tokens_first(x)[self.tokens]
-        return own.view(self.batch, self.width, *own.shape[1:]).transpose(1, 2)
+    def _by_node(self, x: Tensor) -> Tensor:
+        """[B * width, heads, dim] -> [B, heads, width, dim], a view."""
+        return x.view(self.batch, self.width, *x.shape[1:]).transpose(1, 2)
+
+    def _behind(self, before: Tensor, own: Tensor) -> Tensor:
+        """[A, heads, dim], [B, heads, width, dim] -> [B, heads, A + width, dim]."""
+        return torch.cat([before.transpose(0, 1).expand(self.batch, -1, -1, -1), own], 2)

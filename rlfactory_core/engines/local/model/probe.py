@@ -1,7 +1,7 @@
 """Tests on the loaded model whether its ragged forward equals its own eager forward.
 
 Some families are silently wrong without padding (state spaces, linear attention, ALiBi, offset positions, chunks and
-convolutions), and no list of architectures is complete. So the probe compares prefix, prefill, decode and a training
+convolutions), and no list of architectures is complete. So the probe compares prefixes, prefill, decode and a training
 pass with its gradient, on sequences longer than any attention window or chunk that the run can reach.
 """
 
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from rlfactory_core.engines.local.model.logprobs import token_logprobs
-from rlfactory_core.engines.local.model.pack import pack
+from rlfactory_core.engines.local.model.pack import SHORTEST, pack
 from rlfactory_core.engines.local.model.plans import Above, Cache, DecodePlan, PrefillPlan
 from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy
 from rlfactory_core.types import TrainSequence
@@ -94,7 +94,10 @@ def _errors(model: Any, sequences: list[TrainSequence]) -> dict[str, float]:
 
 
 def _sequences(model: Any, max_tokens: int) -> list[TrainSequence]:
-    """Three sequences of random ids with a common prefix; all own tokens but the first are targets."""
+    """Random ids: three sequences with a common prefix, behind which the last two also share a prompt.
+
+    All tokens behind those but the first are targets.
+    """
     config = model.config.get_text_config()
     windows = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size", "conv_L_cache")]
     reach = max([32, *(w for w in windows if isinstance(w, int) and w < max_tokens)])
@@ -107,11 +110,12 @@ def _sequences(model: Any, max_tokens: int) -> list[TrainSequence]:
         return torch.randint(min(3, vocabulary - 1), vocabulary, (count,), generator=generator).tolist()
 
     prefix = ids(PREFIX)
+    prompt = ids(SHORTEST if limit >= PREFIX + SHORTEST + 13 else 0)
     made = []
-    for own in (longest, 13, 9):
-        mask = [0] * (PREFIX + 1) + [1] * (own - 1)
-        weights = [0.0] * (PREFIX + 1) + torch.randn(own - 1, generator=generator).tolist()
-        made.append(TrainSequence((*prefix, *ids(own)), tuple(mask), tuple(weights), (0.0,) * len(mask)))
+    for before, own in ((prefix, longest), ([*prefix, *prompt], 13), ([*prefix, *prompt], 9)):
+        mask = [0] * (len(before) + 1) + [1] * (own - 1)
+        weights = [0.0] * (len(before) + 1) + torch.randn(own - 1, generator=generator).tolist()
+        made.append(TrainSequence((*before, *ids(own)), tuple(mask), tuple(weights), (0.0,) * len(mask)))
     return made
 
 
@@ -130,7 +134,7 @@ def _training_pass(policy: RaggedPolicy | PaddedPolicy, batches: list[list[Train
 
 @torch.inference_mode()
 def _sampling_pass(policy: RaggedPolicy, sequences: list[TrainSequence]) -> Tensor:
-    """The same log-probs through prefix, prefill and decode, the last `DECODED` tokens of each one by one."""
+    """The same log-probs through prefix, prompt, prefill and decode, the last `DECODED` tokens of each one by one."""
     device = policy.device
     longest = max(len(sequence.ids) for sequence in sequences)
     cache, shared = Cache(len(sequences), longest), Cache(1, PREFIX)
@@ -140,7 +144,18 @@ def _sampling_pass(policy: RaggedPolicy, sequences: list[TrainSequence]) -> Tens
     first = PrefillPlan(shared, rows[:1], nothing[:1], [PREFIX])
     policy.forward(prefix, first.positions, first, first.last)
     above = [Above(shared, nothing, nothing + PREFIX)]
-    own = [sequence.ids[PREFIX:] for sequence in sequences]
+    starts = [sequence.loss_mask.index(1) - 1 for sequence in sequences]
+    if prompt := sequences[-1].ids[PREFIX : starts[-1]]:
+        prompts, having = (
+            Cache(2, len(prompt)),
+            torch.tensor([start > PREFIX for start in starts], device=device).long(),
+        )
+        second = PrefillPlan(
+            prompts, rows[1:2], nothing[:1], [len(prompt)], [Above(shared, rows[:1], nothing[:1] + PREFIX)]
+        )
+        policy.forward(torch.tensor(prompt, device=device), second.positions, second, second.last)
+        above.append(Above(prompts, having, having * len(prompt)))
+    own = [sequence.ids[start:] for sequence, start in zip(sequences, starts, strict=True)]
     heads = [len(ids) - DECODED for ids in own]
     plan = PrefillPlan(cache, rows, nothing, heads, above)
     flat = torch.tensor([token for ids, head in zip(own, heads, strict=True) for token in ids[:head]], device=device)
