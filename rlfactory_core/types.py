@@ -254,6 +254,7 @@ class Turn:
     """What the model reads before the turn and after the row's last one; empty: the sample's prompt, or the results of
     the turn before. A row that begins only because the template drops thinking goes on with the conversation."""
     tools: tuple[ToolSpec, ...] | None = None  # of a row that shows other tools than the trajectory's
+    teacher_logprobs: tuple[float, ...] = ()  # of the sampled ids under a teacher at temperature 1, for distillation
 
     @property
     def token_versions(self) -> tuple[int, ...]:

@@ -24,8 +24,8 @@ class Credit:
 
 NO_DISCOUNT = Credit()
 
-Advantage = Callable[[Sequence[Trajectory], Credit], Sequence[Sequence[float]]]
-"""Gives each attempt of a group one number for each turn, which all tokens of the turn get.
+Advantage = Callable[[Sequence[Trajectory], Credit], Sequence[Sequence[float | Sequence[float]]]]
+"""Gives each attempt of a group one number for each turn, which all tokens of the turn get, or one for each token.
 
 It gets the attempts that no fault masks, two or more. It is registered by ``rlfactory_advantages``.
 """

@@ -8,7 +8,7 @@ from typing import Literal
 
 from rlfactory_core.algo.advantages import NO_DISCOUNT, Advantage, Credit
 from rlfactory_core.algo.masking import is_trained
-from rlfactory_core.types import Group, Row, TrainBatch, TrainSequence, Trajectory
+from rlfactory_core.types import Group, Row, TrainBatch, TrainSequence, Trajectory, Turn
 
 Aggregation = Literal["token", "trajectory", "constant"]
 
@@ -35,16 +35,17 @@ def build_batches(
         zeros: whether attempts are kept whose values are all 0; a critic learns from them.
         max_tokens: the most tokens that a trajectory may have, for the aggregation ``constant``.
     """
-    with_gradient: list[tuple[Trajectory, Sequence[float]]] = []
+    with_gradient: list[tuple[Trajectory, list[Sequence[float]]]] = []
     for group in filter(is_trained, groups):
         live = [trajectory for trajectory in group.trajectories if not trajectory.masked]
         for trajectory, values in zip(live, advantage(live, credit), strict=True):
-            if trajectory.num_sampled and (zeros or any(values)):
-                with_gradient.append((trajectory, values))
+            tokens = [by_token(*each) for each in zip(trajectory.turns, values, strict=True)]
+            if trajectory.num_sampled and (zeros or any(map(any, tokens))):
+                with_gradient.append((trajectory, tokens))
     weights = trajectory_weights(aggregation, [each.num_sampled for each, _ in with_gradient], max_tokens)
     trajectories = [
-        [_sequence(row, [value * weight for value in own]) for row, own in _by_row(trajectory, values)]
-        for (trajectory, values), weight in zip(with_gradient, weights, strict=True)
+        [_sequence(row, own, weight) for row, own in _by_row(trajectory, tokens)]
+        for (trajectory, tokens), weight in zip(with_gradient, weights, strict=True)
     ]
     random.Random(seed).shuffle(trajectories)
     parts = min(updates, len(trajectories))
@@ -53,18 +54,23 @@ def build_batches(
     )
 
 
-def _by_row(trajectory: Trajectory, values: Sequence[float]) -> Iterator[tuple[Row, list[float]]]:
-    by_row: dict[int, list[float]] = {}
-    for turn, value in zip(trajectory.turns, values, strict=True):
-        by_row.setdefault(turn.row, []).append(value)
+def by_token(turn: Turn, value: float | Sequence[float]) -> Sequence[float]:
+    """What an `Advantage` gives a turn, for each of its sampled tokens."""
+    return [value] * len(turn.sampled_ids) if isinstance(value, (int, float)) else value
+
+
+def _by_row(trajectory: Trajectory, tokens: Sequence[Sequence[float]]) -> Iterator[tuple[Row, list[Sequence[float]]]]:
+    by_row: dict[int, list[Sequence[float]]] = {}
+    for turn, values in zip(trajectory.turns, tokens, strict=True):
+        by_row.setdefault(turn.row, []).append(values)
     return zip(trajectory.rows, by_row.values(), strict=True)
 
 
-def _sequence(row: Row, values: Sequence[float]) -> TrainSequence:
-    """With the advantage of each turn in ``values``."""
+def _sequence(row: Row, tokens: Sequence[Sequence[float]], weight: float) -> TrainSequence:
+    """With the advantage of each turn's sampled tokens, times ``weight``."""
     advantages: list[float] = []
-    for turn, value in zip(row.turns, values, strict=True):
-        advantages += [0.0] * len(turn.context_ids) + [value] * len(turn.sampled_ids)
+    for turn, values in zip(row.turns, tokens, strict=True):
+        advantages += [0.0] * len(turn.context_ids) + [value * weight for value in values]
     return TrainSequence(
         ids=row.ids,
         loss_mask=row.loss_mask,

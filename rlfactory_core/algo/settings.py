@@ -85,6 +85,15 @@ class TrainConfig(Section):
     dr_grpo are ppo with keys of their own; another value of one of these is refused. sft and rft have nll."""
     aggregation: Literal["token", "trajectory", "constant"] = "token"
     """What weighs the same in the loss: each sampled token, or each trajectory, whatever its length."""
+    teacher: str | dict[str, str] = ""
+    """With method=opd: the model that the policy becomes like. A folder, a hub id, or the address of a server that has
+    log-probs of prompts, such as http://HOST:8000/v1 (vLLM). In a run of several tasks also one for each task."""
+    teacher_device: str = ""
+    """Of a teacher that is a folder or a hub id: cpu, cuda or cuda:N. Empty: the device of the policy."""
+    teacher_discount: Fraction = 0.0
+    """With method=opd: how much of what the teacher thinks of later tokens is a token's credit; 0: nothing of it."""
+    reward_weight: Annotated[float, Field(ge=0.0)] = 0.0
+    """With method=opd: weight of ``advantage``, which is added to what the teacher thinks; 0: rewards do not count."""
     lr: Annotated[float, Field(gt=0.0)] = 1e-6
     """Learning rate of AdamW."""
     muon_lr: Annotated[float, Field(ge=0.0)] = 0.0

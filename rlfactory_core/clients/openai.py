@@ -6,9 +6,9 @@ import asyncio
 import json
 import os
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import unquote_to_bytes
 
 from rlfactory_core.clients.replies import MAX_BYTES, bounded_request
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import httpx
 
 __all__ = ["OpenAIClient", "ServerModel"]
+
+T = TypeVar("T")
 
 KEY_VARIABLE, OPENAI_KEY_VARIABLE = "RLFACTORY_API_KEY", "OPENAI_API_KEY"  # the latter for OpenAI's servers alone
 
@@ -105,13 +107,14 @@ class OpenAIClient(ServerModel):
         """The server's entry for the model at ``/models``, without what changes at a start; empty: it has none."""
         return {key: value for key, value in self._listed.get(self.model, {}).items() if key not in _OF_A_START}
 
-    async def open(self, tools: Sequence[ToolSpec] = (), *, probe: bool = True) -> None:
+    async def open(self, tools: Sequence[ToolSpec] = (), *, probe: bool = True, choose: str = "with --model") -> None:
         """Find the model and let it write a few tokens with these tools, so that errors show here.
 
         If that fails, the client is closed and may be opened again.
 
         Args:
             probe: False: only ask which models are served, if the model may be busy.
+            choose: how the user names one of several models.
 
         Raises:
             BackendError: nothing answers, the key is refused, or the model cannot be used with tools.
@@ -120,7 +123,7 @@ class OpenAIClient(ServerModel):
         self._connect()
         try:
             served = await self.served()
-            self._model = self._model or self._only(served)
+            self._model = self._model or self._only(served, choose)
             if probe:
                 await self._probe(tools, served)
         except BaseException:
@@ -160,10 +163,30 @@ class OpenAIClient(ServerModel):
             BackendError: there is no answer in time, retries included, or it cannot be read.
         """
         body = self._body(request) | self._extra | dict(extra)
+        found = await self.ask(
+            "/chat/completions", body, lambda data: (sampled_from_wire(data, body), reasoning_key(data))
+        )
+        if found is None:
+            return None
+        sampled, key = found
+        self._reasoning_key = self._reasoning_key or key
+        return sampled
+
+    async def ask(
+        self, path: str, body: Mapping[str, Any], read: Callable[[Any], T], what: str = "a chat completion"
+    ) -> T | None:
+        """What ``read`` finds in the JSON of an answer; None: the request is longer than the model's context.
+
+        Args:
+            read: raises a `ValueError` if the answer is not ``what``.
+
+        Raises:
+            BackendError: as for `answer`.
+        """
         async with self._slots:
             try:
-                data = await asyncio.wait_for(self._request("POST", "/chat/completions", body), self._limits.deadline_s)
-                sampled = sampled_from_wire(data, body)
+                data = await asyncio.wait_for(self._request("POST", path, body), self._limits.deadline_s)
+                return read(data)
             except TimeoutError:
                 raise self._failed(f"gave no answer within {self._limits.deadline_s:g} s") from None
             except RefusedError as error:
@@ -171,9 +194,7 @@ class OpenAIClient(ServerModel):
                     return None
                 raise self._failed(str(error), refused=error) from error
             except (ValueError, OverflowError, RecursionError) as error:
-                raise self._failed(f"did not answer with a chat completion: {error}") from error
-        self._reasoning_key = self._reasoning_key or reasoning_key(data)
-        return sampled
+                raise self._failed(f"did not answer with {what}: {error}") from error
 
     async def close(self) -> None:
         if self._client is not None:
@@ -206,13 +227,11 @@ class OpenAIClient(ServerModel):
             body["tools"] = [tool.function_schema for tool in request.tools]
         return body
 
-    def _only(self, served: Sequence[str] | None) -> str:
+    def _only(self, served: Sequence[str] | None, choose: str) -> str:
         if served is not None and len(served) == 1:
             return served[0]
         known = ", ".join((served or ())[:20]) or "none"
-        raise UsageError(
-            f"{self.base_url} serves {len(served or ())} models; choose one with --model. Served: {known}."
-        )
+        raise UsageError(f"{self.base_url} serves {len(served or ())} models; choose one {choose}. Served: {known}.")
 
     async def _probe(self, tools: Sequence[ToolSpec], served: Sequence[str] | None) -> None:
         try:

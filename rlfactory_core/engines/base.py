@@ -19,7 +19,7 @@ from rlfactory_core.algo.stages import GRPO
 from rlfactory_core.engines.memory import MemoryPhase
 from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.engines.tiny import TinyModel
-from rlfactory_core.errors import CheckpointError, UsageError
+from rlfactory_core.errors import CheckpointError, ConfigError, UsageError
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.protocols import ChatFormat, Sampler
 from rlfactory_core.reporting.folder import RunFolder
@@ -165,6 +165,20 @@ class OpenModel:
     sees_images: bool = False
 
 
+class Teacher(Protocol):
+    """A frozen model that finds sampled tokens likely or not, for on-policy distillation (`algo.distillation`)."""
+
+    async def score(self, sequences: Sequence[TrainSequence]) -> Sequence[Sequence[float]]:
+        """The log-probs, at temperature 1, of the tokens that each sequence's loss mask selects.
+
+        Raises:
+            BackendError: it does not answer.
+        """
+
+    async def close(self) -> None:
+        """Release it."""
+
+
 class Processes:
     """The processes of an engine, and what they do together; this one is alone."""
 
@@ -279,6 +293,22 @@ class Engine(ABC):
     @abstractmethod
     async def score(self, sequences: Sequence[TrainSequence]) -> Sequence[Sequence[float]]:
         """The log-probs, at temperature 1, of the tokens that each sequence's loss mask selects."""
+
+    def teacher(self, model: str, device: str) -> Teacher:
+        """A second model beside the one that is trained, once the sampler is there; it may load its weights later.
+
+        Args:
+            model: a folder or a hub id.
+            device: empty: the device of the model that is trained.
+
+        Raises:
+            ConfigError: its vocabulary is another one, or this engine loads no second model.
+            ModelError: it cannot be had.
+        """
+        raise ConfigError(
+            f"train.teacher={model}: this engine loads no second model. Give the address of a server that has the "
+            "teacher, such as http://127.0.0.1:8000/v1."
+        )
 
     async def publish(self, version: int) -> None:  # noqa: B027
         """The sampler samples from the updated weights from here on at the latest, and its tokens have this version."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from math import nan, sqrt
+from math import ceil, nan, sqrt
 
 from rlfactory_core.algo.advantages import all_equal
 from rlfactory_core.algo.masking import is_trained, masked_by
 from rlfactory_core.reporting.metric_table import RESERVED
 from rlfactory_core.types import FaultKind, Group, StopReason, ToolResult, Trajectory
+
+MOST_DIFFERENT = 0.05  # the share of tokens whose part of all differences to the teacher is a metric
 
 
 def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
@@ -32,6 +34,7 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
     metrics["turns"] = _mean([len(trajectory.turns) for trajectory in trajectories])
     metrics["sampled_tokens"] = _mean([trajectory.num_sampled for trajectory in trajectories])
     metrics |= _agent_metrics(trajectories)
+    metrics |= teacher_metrics(kept)
     stops = Counter(trajectory.stop for trajectory in trajectories)
     metrics.update({f"stop/{reason.value}": stops[reason] / max(len(trajectories), 1) for reason in StopReason})
     faults = Counter(fault.kind for trajectory in trajectories for fault in trajectory.faults)
@@ -60,6 +63,29 @@ def _agent_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     metrics = {"rows": _mean([len(trajectory.rows) for trajectory in trajectories])} if forks else {}
     metrics |= {f"forks/{reason}": float(count) for reason, count in sorted(forks.items())}
     return metrics | {f"overridden/{name}": float(count) for name, count in sorted(overridden.items())}
+
+
+def teacher_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
+    """How the policy differs from the teacher that has seen these trajectories; nothing without one.
+
+    A sampled token's difference is log p of the policy minus log q of the teacher. Its mean estimates the reverse KL.
+    """
+    turns = [turn for each in trajectories for turn in each.turns if turn.teacher_logprobs]
+    if not turns:
+        return {}
+    calls: list[float] = []
+    others: list[float] = []
+    for turn in turns:
+        pairs = zip(turn.logprobs, turn.teacher_logprobs, strict=True)
+        (calls if turn.message.tool_calls else others).extend(policy - teacher for policy, teacher in pairs)
+    sizes = sorted(map(abs, [*calls, *others]), reverse=True)
+    largest = sum(sizes[: ceil(MOST_DIFFERENT * len(sizes))])
+    return {
+        "teacher_kl": _mean([*calls, *others]),
+        **({"teacher_kl/calls": _mean(calls)} if calls else {}),
+        **({"teacher_kl/answers": _mean(others)} if others else {}),
+        "teacher_kl_top": largest / sum(sizes) if any(sizes) else 0.0,
+    }
 
 
 def component_means(trajectories: Iterable[Trajectory]) -> dict[str, float]:

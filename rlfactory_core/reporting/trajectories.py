@@ -173,6 +173,7 @@ def _turn_to_dict(turn: Turn, text: TurnText) -> dict[str, Any]:
         "context_ids": list(turn.context_ids),
         "sampled_ids": list(turn.sampled_ids),
         "logprobs": [round(value, 6) for value in turn.logprobs],
+        **({"teacher_logprobs": [round(value, 6) for value in turn.teacher_logprobs]} if turn.teacher_logprobs else {}),
     }
 
 

@@ -1,4 +1,4 @@
-"""The judge's service with the real vLLM, which is installed where verl is."""
+"""What asks a server: a judge and a teacher, with the real vLLM, which is installed where verl is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,29 +17,39 @@ pytest.importorskip("vllm", reason="the server")
 pytest.importorskip("rlfactory_judge", reason="the plugin")
 
 import httpx
+import torch
 from judge_services import judging, question
 from rlfactory_judge.contract import RefusedError, Reply
 from tiny_judge import tiny_judge
 
+from rlfactory_core.clients import ServerTeacher
+from rlfactory_core.errors import ConfigError
+from rlfactory_core.types import TrainSequence
+
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
-    """The address of vLLM with a judge in miniature."""
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A judge in miniature."""
+    return tiny_judge(tmp_path_factory.mktemp("judge") / "model", context=512)
+
+
+@pytest.fixture(scope="module")
+def url(model: Path) -> Iterator[str]:
+    """The address of vLLM with the model."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    model = tiny_judge(tmp_path / "model", context=512)
     # `vllm serve` asks for the distribution "vllm": the build for CPUs has another name.
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--host", "127.0.0.1", "--port", str(port)]
     command += ["--enforce-eager", "--dtype", "float32", "--served-model-name", "judge"]
     environment = {**os.environ, "VLLM_CPU_KVCACHE_SPACE": "1", "HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
-    with (tmp_path / "log").open("wb") as log:
+    with (model.parent / "log").open("wb") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
         until(lambda: process.poll() is not None or is_well(port), "vLLM to be ready", seconds=600.0)
-        assert process.poll() is None, (tmp_path / "log").read_text()
+        assert process.poll() is None, (model.parent / "log").read_text()
         yield f"http://127.0.0.1:{port}/v1"
     finally:
         process.terminate()
@@ -64,3 +74,26 @@ def test_vllm_enforces_the_form(url: str) -> None:
                 await service.ask(question())
 
     asyncio.run(ask())
+
+
+def test_the_log_probs_of_a_teacher_are_those_of_its_model(url: str, model: Path) -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer, loaded = AutoTokenizer.from_pretrained(model), AutoModelForCausalLM.from_pretrained(model).float()
+    rows = [tuple(tokenizer.encode(text)) for text in ("What is the capital of Ghana? Accra.", "yes", "{" * 200)]
+    sequences = [TrainSequence(ids, (0, *(1,) * (len(ids) - 1)), (0.0,) * len(ids), (0.0,) * len(ids)) for ids in rows]
+
+    async def ask(max_tokens: int) -> Sequence[Sequence[float]]:
+        teacher = ServerTeacher(url)
+        try:
+            await teacher.open(tokenizer, max_tokens)
+            return await teacher.score(sequences)
+        finally:
+            await teacher.close()
+
+    for ids, found in zip(rows, asyncio.run(ask(511)), strict=True):
+        with torch.no_grad():
+            logprobs = loaded(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
+        assert found == pytest.approx(logprobs.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist(), abs=1e-3)
+    with pytest.raises(ConfigError, match="its context is 512 tokens"):
+        asyncio.run(ask(512))

@@ -33,6 +33,7 @@ from rlfactory_core.engines.local.model.loading import (
     choose_dtype,
     chooses_bfloat16_products,
     load_pretrained,
+    load_tokenizer,
     make_policy,
     quiet_transformers,
     write_model,
@@ -47,6 +48,7 @@ from rlfactory_core.engines.local.model.lora import (
 from rlfactory_core.engines.local.model.pack import common_prefix
 from rlfactory_core.engines.local.model.policy import Policy
 from rlfactory_core.engines.local.processes import worker_processes
+from rlfactory_core.engines.local.teacher import LocalTeacher, check_vocabulary, load_teacher
 from rlfactory_core.engines.local.tiny.building import build
 from rlfactory_core.engines.local.tiny.folders import MOST_PROCESSES
 from rlfactory_core.engines.local.workers import Compute, Workers
@@ -208,6 +210,16 @@ class LocalEngine(Engine):
 
     async def score(self, sequences: Sequence[TrainSequence]) -> Sequence[Sequence[float]]:
         return await self._compute.run(lambda: self._learning().score(sequences))
+
+    def teacher(self, model: str, device: str) -> LocalTeacher:
+        config, here = self._start.config, self._policy.device
+        if self._vision is not None:
+            raise ConfigError(f"train.teacher={model}: a model that sees images cannot have a teacher yet.")
+        check_vocabulary(model, self._tokenizer.get_vocab(), load_tokenizer(model).get_vocab())
+        there = choose_device(device) if device else here
+        load = partial(load_teacher, model, there, self._dtype, config.rollout.max_tokens)
+        thread = self._compute.thread if there == here else None
+        return LocalTeacher(load, thread, config.train.microbatch_tokens)
 
     def save(self, checkpoint: Checkpoint, run: Mapping[str, Any]) -> None:
         folder, lora = checkpoint.folder, self._start.config.train.lora

@@ -87,9 +87,7 @@ class Learner:
     @torch.no_grad()
     def score(self, sequences: Sequence[TrainSequence]) -> list[list[float]]:
         """See `Engine.score`."""
-        packed = pack(sequences, self.policy.device, share_prefix=False)
-        found = token_logprobs(self.policy.target_logits(packed), packed.target_ids, 1.0)[0].cpu()
-        return [found[packed.sequence.cpu() == number].tolist() for number in range(len(sequences))]
+        return score(self.policy, sequences, share_prefix=False)
 
     def pack(self, batch: TrainBatch, *, first: bool = True) -> list[Packed]:
         """The micro-batches of an optimizer step; the first one computes the old log-probs itself."""
@@ -139,6 +137,14 @@ class Learner:
         )
         (sums.loss / tokens).backward()
         return {**sums.metrics, "entropy": entropy.sum()}
+
+
+def score(policy: Policy, sequences: Sequence[TrainSequence], *, share_prefix: bool) -> list[list[float]]:
+    """See `Engine.score`."""
+    packed = pack(sequences, policy.device, share_prefix=share_prefix)
+    found = token_logprobs(policy.target_logits(packed), packed.target_ids, 1.0)[0].cpu()
+    number = packed.sequence.cpu()
+    return [found[number == each].tolist() for each in range(len(sequences))]
 
 
 def make_learner(

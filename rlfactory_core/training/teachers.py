@@ -1,0 +1,99 @@
+"""The teachers of on-policy distillation: each group is shown to its teacher as soon as it is played."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any
+
+from rlfactory_core.clients import ServerTeacher
+from rlfactory_core.engines.base import Engine, Teacher
+from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.errors import BackendError
+from rlfactory_core.training.playing import Play
+from rlfactory_core.types import Fault, FaultKind, Group, Row, Sample, TrainSequence, Trajectory
+
+SOURCE = "teacher"  # of the fault of an attempt that no teacher has seen
+
+
+@dataclass(frozen=True, slots=True)
+class TaughtPlay:
+    """A `Play` whose trajectories have their teacher's log-probs.
+
+    A teacher that does not answer is an infra fault of the attempts, which masks them.
+
+    Args:
+        teachers: by task; the one of the name "" has all others.
+    """
+
+    play: Play
+    teachers: Mapping[str, Teacher]
+
+    async def __call__(self, sample: Sample, **how: Any) -> Group:
+        group = await self.play(sample, **how)
+        rows = [_sequence(row) for each in group.trajectories if not each.masked for row in each.rows]
+        if not rows:
+            return group
+        teacher = self.teachers.get(sample.task) or self.teachers[""]
+        try:
+            scored = iter(await teacher.score(rows))
+        except BackendError as error:
+            fault = Fault(FaultKind.INFRA, SOURCE, str(error))
+            seen = [each if each.masked else _with_fault(each, fault) for each in group.trajectories]
+        else:
+            seen = [each if each.masked else _with_logprobs(each, scored) for each in group.trajectories]
+        return replace(group, trajectories=tuple(seen))
+
+
+@asynccontextmanager
+async def taught(play: Play, engine: Engine, config: EngineSettings, tokenizer: Any) -> AsyncIterator[Play]:
+    """The play of a training with the teachers that ``train.teacher`` names; they are open within the context.
+
+    Raises:
+        ConfigError: a teacher has another vocabulary.
+        BackendError, ModelError: a teacher cannot be had.
+    """
+    named = config.train.teacher
+    if not named:
+        yield play
+        return
+    by_task = {"": named} if isinstance(named, str) else named
+    async with AsyncExitStack() as stack:
+        opened: dict[str, Teacher] = {}
+        for name in dict.fromkeys(by_task.values()):
+            opened[name] = await _open(name, engine, config, tokenizer)
+            stack.push_async_callback(opened[name].close)
+        yield TaughtPlay(play, {task: opened[name] for task, name in by_task.items()})
+
+
+async def _open(name: str, engine: Engine, config: EngineSettings, tokenizer: Any) -> Teacher:
+    if not name.startswith(("http://", "https://")):
+        return engine.teacher(name, config.train.teacher_device)
+    teacher = ServerTeacher(name)
+    try:
+        await teacher.open(tokenizer, config.rollout.max_tokens)
+    except BaseException:
+        await teacher.close()
+        raise
+    return teacher
+
+
+def _sequence(row: Row) -> TrainSequence:
+    return TrainSequence(row.ids, row.loss_mask, (0.0,) * len(row.ids), row.logprobs, images=row.images)
+
+
+def _with_fault(trajectory: Trajectory, fault: Fault) -> Trajectory:
+    return replace(trajectory, faults=(*trajectory.faults, fault))
+
+
+def _with_logprobs(trajectory: Trajectory, scored: Any) -> Trajectory:
+    """With the next log-probs of ``scored``, one sequence for each row."""
+    rows = dict.fromkeys(turn.row for turn in trajectory.turns)  # in the order of `Trajectory.rows`
+    left = {row: iter(next(scored)) for row in rows}
+    turns = (
+        replace(each, teacher_logprobs=tuple(islice(left[each.row], len(each.sampled_ids))))
+        for each in trajectory.turns
+    )
+    return replace(trajectory, turns=tuple(turns))
