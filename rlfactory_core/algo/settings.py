@@ -40,9 +40,10 @@ Goals = Annotated[dict[str, Annotated[float, Field(allow_inf_nan=False)]], Befor
 class TrainConfig(Section):
     """The update. The defaults suit a full fine-tune of a pretrained model; tasks with a tiny model bring their own."""
 
-    method: Literal["grpo", "sft", "rft"] = "grpo"
+    method: Literal["grpo", "sft", "rft", "opd"] = "grpo"
     """What is learnt from. grpo: attempts of the policy, compared with each other. sft: demonstrations, see ``source``.
-    rft: the best attempts of the policy, see ``where`` and ``winners``. Each has defaults that suit it."""
+    rft: the best attempts of the policy, see ``where`` and ``winners``. opd: what a ``teacher`` thinks of each token of
+    the policy's. Each has defaults that suit it."""
     source: str = "solve"
     """With method=sft: where the demonstrations come from. solve: the task's ``solve`` or ``demonstrate``, played in
     its environment with its tools."""

@@ -15,7 +15,7 @@ from rlfactory_core.algo.settings import TrainConfig
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.settings import validate_section
 
-GRPO, SFT, RFT = "grpo", "sft", "rft"
+GRPO, SFT, RFT, OPD = "grpo", "sft", "rft", "opd"
 IMITATION = {"advantage": "imitation", "loss": "nll"}
 
 _PLAIN: Mapping[str, Any] = {
@@ -64,6 +64,7 @@ STAGE_METHODS: Mapping[str, StageMethod] = {
         {**_PLAIN, "steps": 20, "prompts_per_step": 16, "group_size": 8, "updates_per_step": 2, "lr": 5e-5},
         ("where", "winners"),
     ),
+    OPD: StageMethod(suits={"refill": False}, keys=("teacher", "teacher_device", "teacher_discount", "reward_weight")),
 }
 _OF_SOME = {key for method in STAGE_METHODS.values() for key in method.keys}
 

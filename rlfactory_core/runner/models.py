@@ -81,6 +81,32 @@ def with_model(given: Mapping[str, Any]) -> dict[str, Any]:
     return _with_adapter(given, read_adapter(Path(found)))
 
 
+def with_teacher(train: Mapping[str, Any]) -> dict[str, Any]:
+    """A stage's keys, with its teachers as engines take them, see `with_model`.
+
+    Raises:
+        CheckpointError: a run has no checkpoint.
+        ConfigError: a teacher is an adapter.
+    """
+    teacher = train.get("teacher")
+    if isinstance(teacher, str) and teacher:
+        return {**train, "teacher": _teacher(teacher)}
+    if isinstance(teacher, Mapping):
+        return {**train, "teacher": {task: _teacher(str(name)) for task, name in teacher.items()}}
+    return dict(train)
+
+
+def _teacher(name: str) -> str:
+    if "://" in name:
+        return name
+    if is_adapter(Path(name).expanduser()):
+        raise ConfigError(
+            f"train.teacher={name} is an adapter, which a teacher cannot be. Merge it: rlfactory export, or give the "
+            "address of a server that has it."
+        )
+    return str(with_model({"model": name})["model"])
+
+
 def _with_adapter(given: Mapping[str, Any], adapter: AdapterFolder) -> dict[str, Any]:
     asked = (given.get("train") or {}).get("lora") or {}
     other = {key: value for key, value in asked.items() if adapter.lora.get(key, value) != value}

@@ -21,7 +21,7 @@ from typing import Any
 from rlfactory_core.algo.advantages import GAE, Advantage
 from rlfactory_core.algo.losses import PolicyLoss
 from rlfactory_core.algo.losses.nll import nll
-from rlfactory_core.algo.stages import GRPO, SFT, STAGE_METHODS, method_of
+from rlfactory_core.algo.stages import GRPO, OPD, SFT, STAGE_METHODS, method_of
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineRun, EngineTraits, Stage, WholeEngine
 from rlfactory_core.engines.gguf.header import is_gguf
@@ -36,7 +36,7 @@ from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.where import Where
 from rlfactory_core.runner.completing import completed, with_method
 from rlfactory_core.runner.making import make_chat, make_prompts, make_task, make_tasks, named_source
-from rlfactory_core.runner.models import with_model
+from rlfactory_core.runner.models import with_model, with_teacher
 from rlfactory_core.runner.several import combined, each_task
 from rlfactory_core.settings import dump_yaml, load_yaml, merge, parse_override, validate_section
 from rlfactory_core.tasks.generic import NAME as GENERIC
@@ -48,6 +48,7 @@ from rlfactory_core.tools.settings import ToolsConfig
 from rlfactory_core.training.run import Training
 from rlfactory_core.training.sources import check_source
 from rlfactory_core.training.stopping import SAMPLED, check_goals
+from rlfactory_core.training.teachers import check_teachers
 from rlfactory_core.utils.interrupt import StopRequest
 
 
@@ -207,9 +208,11 @@ def read(
     if isinstance(plugin, str) and is_file(plugin):
         given["plugin"] = os.path.abspath(Path(plugin).expanduser())
     if isinstance(given.get("train"), Mapping):
-        given["train"] = _with_absolute_source(given["train"])
+        given["train"] = with_teacher(_with_absolute_source(given["train"]))
     if isinstance(stages := given.get("stages"), list):
-        given["stages"] = [_with_absolute_source(each) if isinstance(each, Mapping) else each for each in stages]
+        given["stages"] = [
+            with_teacher(_with_absolute_source(each)) if isinstance(each, Mapping) else each for each in stages
+        ]
     return with_model(given)
 
 
@@ -366,7 +369,8 @@ def _check_stages(config: RunConfig, tasks: Tasks, traits: EngineTraits) -> None
     stages = config.by_stage()
     if len(stages) > 1 and not traits.trains_stages:
         raise ConfigError(f"stages: the {config.engine} engine trains one stage, and there are {len(stages)}.")
-    for train in (each.train for each in stages):
+    for stage in stages:
+        train = stage.train
         if train.method not in traits.methods:
             raise ConfigError(
                 f"train.method={train.method}: the {config.engine} engine has {', '.join(traits.methods)}. "
@@ -376,6 +380,8 @@ def _check_stages(config: RunConfig, tasks: Tasks, traits: EngineTraits) -> None
         Where(train.where)
         if not method.plays:
             check_source(train.source, tasks)
+        if train.method == OPD:
+            check_teachers(stage, tasks.by_name)
         if traits.uses_algorithms and train.advantage == GAE:
             _refuse_several_sequences(tasks)
     if any(each.train.kl > 0 for each in stages[1:]):

@@ -6,13 +6,14 @@ import asyncio
 import shlex
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, closing
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from math import inf
 from typing import Any
 
-from rlfactory_core.algo.stages import STAGE_METHODS
+from rlfactory_core.algo.distillation import TeacherCredit
+from rlfactory_core.algo.stages import OPD, STAGE_METHODS
 from rlfactory_core.context import RunContext
 from rlfactory_core.engines.base import (
     Checkpoint,
@@ -45,6 +46,7 @@ from rlfactory_core.training.proof import PolicyMovedProof
 from rlfactory_core.training.record import Recorder, evaluation_passes, remedies, run_facts
 from rlfactory_core.training.sources import open_source
 from rlfactory_core.training.stopping import Ended, Stopping, Until
+from rlfactory_core.training.teachers import taught
 from rlfactory_core.types import Group, Sample, Trajectory
 from rlfactory_core.utils.garbage import collect_rarely
 
@@ -129,13 +131,14 @@ async def _train_stages(parts: OpenRun) -> tuple[Loop, int, Place]:
     run, step, place, loop = parts.run, parts.step, parts.place, None
     while place.number < place.stages:
         begins, steps = loop is not None, run.stages[place.number].config.train.steps
-        loop = parts.loop(place, loop)
-        method = loop.config.train.method
-        title = f"{method} (stage {place.number + 1} of {place.stages})" if place.stages > 1 else "train"
-        run.progress.stage(title, steps, "step")
-        run.progress.advance(step + 1 - place.first)
-        pending = () if begins else parts.resumed.get("pending", ())
-        step = await loop.run(step + 1, place.last(steps), pending)
+        async with parts.taught(place.number) as play:
+            loop = parts.loop(place, play, loop)
+            method = loop.config.train.method
+            title = f"{method} (stage {place.number + 1} of {place.stages})" if place.stages > 1 else "train"
+            run.progress.stage(title, steps, "step")
+            run.progress.advance(step + 1 - place.first)
+            pending = () if begins else parts.resumed.get("pending", ())
+            step = await loop.run(step + 1, place.last(steps), pending)
         ended = loop.stopping.ended or Ended("steps", f"did all {steps} steps")
         if ended.by != "steps":
             run.progress.say(f"{title} ended: {ended.text}" if place.stages > 1 else f"training ended: {ended.text}")
@@ -171,6 +174,7 @@ class OpenRun:
     prompts: CheckedPrompts
     resumed: dict[str, Any]
     recorder: Recorder | None
+    tokenizer: Any
 
     @property
     def step(self) -> int:
@@ -205,7 +209,11 @@ class OpenRun:
         """Where the training stands."""
         return Place.of(len(self.run.stages), self.resumed)
 
-    def loop(self, place: Place, before: Loop | None = None) -> Loop:
+    def taught(self, number: int) -> AbstractAsyncContextManager[Play]:
+        """The play of a stage, with its teachers."""
+        return taught(self.play, self.engine, self.run.stages[number].config, self.tokenizer)
+
+    def loop(self, place: Place, play: Play, before: Loop | None = None) -> Loop:
         """The training of a stage: of one that begins after another one's loop, or of the one that is resumed."""
         engine, run, stage = self.engine, self.run, self.run.stages[place.number]
         config, train, processes = stage.config, stage.config.train, engine.processes
@@ -213,7 +221,7 @@ class OpenRun:
             engine.stage(_start(run, place.number), fresh=before is not None)
         if self.recorder is not None:
             self.recorder.stage = place.number
-        method, samples, play = self._method(stage)
+        method, samples, play = self._method(stage, play)
         top = before.stopping.until.top if before is not None else -inf
         until = Until(train.until, train.patience, self.tasks.success, config.eval.attempts, top=top)
         loop = Loop(
@@ -233,16 +241,18 @@ class OpenRun:
             loop.load(self.resumed.get("loop", {}))
         return loop
 
-    def _method(self, stage: Stage) -> tuple[Method, Sequence[Sample], Play]:
+    def _method(self, stage: Stage, play: Play) -> tuple[Method, Sequence[Sample], Play]:
         """The method of a stage, and what it plays."""
         config, train, rank = stage.config, stage.config.train, self.engine.processes.rank
         if not STAGE_METHODS[train.method].imitates:
             advantage = stage.advantage or rewards_of_turns
+            if train.method == OPD:
+                advantage = TeacherCredit(train.teacher_discount, advantage, train.reward_weight)
             method = GroupComparison(train, advantage, config.rollout.max_tokens, config.seed, rank)
-            return method, self.prompts.train, self.play
+            return method, self.prompts.train, play
         if STAGE_METHODS[train.method].plays:
             worth = Where(train.where).holds if train.where else self._succeeds
-            return Imitation(train, worth, train.winners, config.seed, rank), self.prompts.train, self.play
+            return Imitation(train, worth, train.winners, config.seed, rank), self.prompts.train, play
         source = open_source(train.source, self.tasks, self.prompts.train, self.prompts.held_out)
         worth = Where(train.where or source.where).holds
         return Imitation(train, worth, 0, config.seed, rank), source.samples, source.play
@@ -285,7 +295,11 @@ async def opened(engine: Engine, run: EngineRun, *, training: bool) -> AsyncIter
             recorder.left_out = prompts.left_out
             for note in prompts.notes:
                 run.progress.say(note)
-        yield OpenRun(engine, run, tasks, chat, sampler, prompts, resumed, recorder)
+        parts = OpenRun(engine, run, tasks, chat, sampler, prompts, resumed, recorder, model.tokenizer)
+        for number in range(parts.place.number, len(run.stages) if training else 0):
+            async with parts.taught(number):
+                pass  # a teacher that cannot be had is an error now
+        yield parts
 
 
 def _open_model(engine: Engine, run: EngineRun) -> tuple[OpenModel, dict[str, Any]]:

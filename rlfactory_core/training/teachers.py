@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
+from rlfactory_core.algo.advantages import GAE
+from rlfactory_core.algo.stages import OPD
 from rlfactory_core.clients import ServerTeacher
 from rlfactory_core.engines.base import Engine, Teacher
 from rlfactory_core.engines.settings import EngineSettings
-from rlfactory_core.errors import BackendError
+from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_core.training.playing import Play
 from rlfactory_core.types import Fault, FaultKind, Group, Row, Sample, TrainSequence, Trajectory
 
@@ -45,6 +47,37 @@ class TaughtPlay:
         else:
             seen = [each if each.masked else _with_logprobs(each, scored) for each in group.trajectories]
         return replace(group, trajectories=tuple(seen))
+
+
+def check_teachers(config: EngineSettings, tasks: Collection[str]) -> None:
+    """Refuse a stage of on-policy distillation that contradicts itself.
+
+    Args:
+        tasks: the names of the run's tasks; the only one may have none.
+
+    Raises:
+        ConfigError: there is no teacher, or not one for each task, or a key that distillation does not go with.
+    """
+    train, asks = config.train, f"train.method={OPD}"
+    if not train.teacher:
+        raise ConfigError(
+            f"{asks} needs train.teacher: a model folder, a hub id, or the address of a server that gives log-probs of "
+            "prompts, such as http://127.0.0.1:8000/v1 (vLLM)."
+        )
+    if not isinstance(train.teacher, str) and set(train.teacher) != {*tasks} - {""}:
+        raise ConfigError(
+            f"train.teacher names {', '.join(train.teacher)}, and the run's tasks are "
+            f"{', '.join(filter(None, tasks)) or 'one without a name'}. Give each of them a teacher, or one for all."
+        )
+    if config.rollout.temperature != 1.0:
+        raise ConfigError(
+            f"{asks} compares log-probs at temperature 1, and rollout.temperature={config.rollout.temperature:g}. "
+            "Set it to 1."
+        )
+    if train.advantage == GAE:
+        raise ConfigError(f"{asks} has no critic: train.advantage={GAE}. Use another, such as grpo.")
+    if train.refill:
+        raise ConfigError(f"{asks}: each group teaches something, and train.refill=true replaces those that do not.")
 
 
 @asynccontextmanager
@@ -88,7 +121,7 @@ def _with_fault(trajectory: Trajectory, fault: Fault) -> Trajectory:
     return replace(trajectory, faults=(*trajectory.faults, fault))
 
 
-def _with_logprobs(trajectory: Trajectory, scored: Any) -> Trajectory:
+def _with_logprobs(trajectory: Trajectory, scored: Iterator[Sequence[float]]) -> Trajectory:
     """With the next log-probs of ``scored``, one sequence for each row."""
     rows = dict.fromkeys(turn.row for turn in trajectory.turns)  # in the order of `Trajectory.rows`
     left = {row: iter(next(scored)) for row in rows}

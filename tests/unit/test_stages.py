@@ -16,6 +16,7 @@ from rlfactory_core.training.place import Place
 from rlfactory_core.types import Group, Trajectory
 
 SFT = {"method": "sft", "source": "solve"}
+OPD = ("train.method=opd", "train.teacher=big")
 
 
 def resolved(*keys: object, **options: object) -> RunConfig:
@@ -50,6 +51,12 @@ def test_a_warm_start_is_a_stage_before_the_others() -> None:
         (["train.method=sft", "train.group_size=4"], "means train.group_size=1; got 4"),
         (["train.method=sft", "train.source=elsewhere"], "train.source=elsewhere: expected solve"),
         (["train.method=sft", "train.where=reward >"], "cannot be read"),
+        (["train.method=opd"], "train.method=opd needs train.teacher"),
+        (["train.teacher=big"], "train.teacher=big: train.method=grpo does not read it; it is of opd"),
+        ([*OPD, "rollout.temperature=0.7"], "compares log-probs at temperature 1, and rollout.temperature=0.7"),
+        ([*OPD, "train.advantage=gae"], "train.method=opd has no critic"),
+        ([*OPD, "train.refill=true"], "train.refill=true replaces those that do not"),
+        (["train.method=opd", {"train": {"teacher": {"sql": "big"}}}], "train.teacher names sql, and the run's tasks"),
         (["train.winners=2"], "train.winners=2: train.method=grpo does not read it; it is of rft"),
         ([{"stages": [{"method": "sft", "lora": {"rank": 4}}]}], "stages.0.lora is the same in all stages"),
         ([{"stages": [SFT, {"method": "grpo", "step": 4}]}], "stages.1.step"),

@@ -1,0 +1,108 @@
+"""A model whose attempts all fail, with a teacher and with GRPO: seeds 0-2.
+
+    python benchmarks/distillation.py            # writes benchmarks/results/distillation.md
+
+The teacher is the model of a whole run of the search task. The start is the tiny model of `two_hop_search.py`, which
+breaks off its searches. From it one run distils the teacher (``train.method=opd``, no rewards), and one is GRPO; both
+have the same prompts, rates and number of steps.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from machine import describe, sized
+from seeds import measure_seeds, run_plugin
+
+TASK = str(Path(__file__).with_name("two_hop_search.py"))
+KEYS = (
+    "train.steps=100",
+    "train.until=",
+    "train.lr=5e-4",
+    "train.muon_lr=2e-3",
+    "eval.limit=0",
+    *sized((), ("task.short=true",)),
+)
+START, NEAR, NOTHING = 0.02, 0.05, 0.05  # at most; below the teacher; at most
+GREEDY, SAMPLED = "exact_match", "sampled/exact_match"
+
+
+@dataclass(frozen=True)
+class Seed:
+    """Held-out success of one seed: greedy, and at temperature 1."""
+
+    seed: int
+    teacher: Mapping[str, float]
+    start: Mapping[str, float]
+    distilled: Mapping[str, float]
+    compared: Mapping[str, float]
+    seconds: float  # of the distillation, with the warm start
+    kl: tuple[float, float]  # to the teacher, in the first and in the last step
+    top: float  # the part of the differences that 5 % of the tokens have, in the first step
+
+    @property
+    def held(self) -> bool:
+        return (
+            self.start[GREEDY] <= START
+            and self.distilled[GREEDY] >= self.teacher[GREEDY] - NEAR
+            and self.compared[GREEDY] <= NOTHING
+        )
+
+
+def run(seed: int, scratch: Path) -> Seed:
+    _, teacher = run_plugin("search", seed, scratch, "teacher")
+    seconds, distilled = run_plugin(TASK, seed, scratch, "opd", *KEYS, "train.method=opd", f"train.teacher={teacher}")
+    _, compared = run_plugin(TASK, seed, scratch, "grpo", *KEYS)
+    found = {out: json.loads((out / "summary.json").read_text())["eval"] for out in (distilled, compared)}
+    rows = [json.loads(line) for line in (distilled / "metrics.jsonl").read_text().splitlines()]
+    return Seed(
+        seed,
+        measured(teacher, seed, scratch / f"measured-{seed}"),
+        found[distilled]["before"],
+        found[distilled]["after"],
+        found[compared]["after"],
+        seconds,
+        (rows[0]["teacher_kl"], rows[-1]["teacher_kl"]),
+        rows[0]["teacher_kl_top"],
+    )
+
+
+def measured(model: Path, seed: int, out: Path) -> Mapping[str, float]:
+    """A run's model on the held-out questions."""
+    if not (out / "summary.json").exists():
+        command = [sys.executable, "-m", "rlfactory_core", "eval", "--plugin", TASK, "--model", str(model)]
+        command += ["--seed", str(seed), "--out", str(out), "eval.attempts=2", f"eval.limit={sized(0, 8)}"]
+        subprocess.run(command, check=True)
+    found: Mapping[str, float] = json.loads((out / "summary.json").read_text())["eval"]["after"]
+    return found
+
+
+def report(seeds: Sequence[Seed], command: str) -> str:
+    rows = [
+        "| seed | the teacher | the start | distilled | GRPO | KL to the teacher | seconds |",
+        "|---" * 7 + "|",
+    ]
+    for one in seeds:
+        figures = [f"{each[GREEDY]:.3f} ({each[SAMPLED]:.3f})" for each in (one.teacher, one.start, one.distilled)]
+        figures += [f"{one.compared[GREEDY]:.3f} ({one.compared[SAMPLED]:.3f})"]
+        figures += [f"{one.kl[0]:.2f} → {one.kl[1]:.2f}", f"{one.seconds:.0f}"]
+        rows.append(f"| {one.seed} | " + " | ".join(figures) + " |")
+    rows.append(f"| bar | | ≤ {START:g} | teacher - {NEAR:g} | ≤ {NOTHING:g} | | |")
+    top = ", ".join(f"{one.top:.2f}" for one in seeds)
+    return (
+        "# On-policy distillation from a start at 0\n\n"
+        "Held-out exact match, greedy and in brackets at temperature 1, of questions that need two searches. The\n"
+        "start knows both, and breaks off after the first. Rewards do not count for the distilled model. In its\n"
+        f"first step 5 % of the tokens have {top} of all differences to the teacher.\n\n"
+        + "\n".join(rows)
+        + f"\n\nMade by `{command}` on {describe()}.\n"
+    )
+
+
+if __name__ == "__main__":
+    measure_seeds(__file__, __doc__ or "", run, report)
