@@ -79,19 +79,31 @@ def method_of(train: TrainConfig) -> StageMethod:
     for key, value in method.means.items():
         if (other := getattr(train, key)) != value:
             raise ConfigError(f"train.method={train.method} means train.{key}={value}; got {other}. Drop the latter.")
-    for key in sorted(_OF_SOME - set(method.keys)):
-        if (value := getattr(train, key)) != TrainConfig.model_fields[key].default:
-            takers = " and ".join(name for name, each in STAGE_METHODS.items() if key in each.keys)
-            raise ConfigError(
-                f"train.{key}={value}: train.method={train.method} does not read it; it is of {takers}. In a run with "
-                "stages it belongs into the stage."
-            )
+    refuse_unread(train, [train.method])
     if train.group_size < method.attempts:
         raise ConfigError(
             f"train.group_size: got {train.group_size}, expected greater than or equal to {method.attempts}: "
             f"train.method={train.method} compares the attempts of a group."
         )
     return method
+
+
+def refuse_unread(train: TrainConfig, methods: Collection[str]) -> None:
+    """Refuse keys that only some methods read, and none of these.
+
+    Args:
+        methods: of all stages, for the section of the run.
+
+    Raises:
+        ConfigError: such a key is set.
+    """
+    read = {key for name in methods for key in STAGE_METHODS[name].keys}
+    for key in sorted(_OF_SOME - read):
+        if (value := getattr(train, key)) != TrainConfig.model_fields[key].default:
+            takers = " and ".join(name for name, each in STAGE_METHODS.items() if key in each.keys)
+            raise ConfigError(
+                f"train.{key}={value}: train.method={' and '.join(methods)} does not read it; it is of {takers}."
+            )
 
 
 def with_method(train: TrainConfig, given: Collection[str]) -> TrainConfig:
@@ -104,6 +116,8 @@ def with_method(train: TrainConfig, given: Collection[str]) -> TrainConfig:
 
 def stage_train(train: TrainConfig, own: Mapping[str, Any], place: str) -> TrainConfig:
     """The section of a stage: its own keys, those of its method if it names another, and the rest from the run.
+
+    Keys of the run that only other methods read are left out.
 
     Raises:
         ConfigError: a key is unknown or has a wrong value, or is the same in all stages.
@@ -121,5 +135,6 @@ def stage_train(train: TrainConfig, own: Mapping[str, Any], place: str) -> Train
         raise ConfigError(
             f"{place}.loss={own['loss']} brings rewards, which are the same in all stages: set train.loss."
         )
-    of_method = {} if name == train.method else {**method.suits, **method.means}
+    of_method = {key: TrainConfig.model_fields[key].default for key in _OF_SOME - set(method.keys)}
+    of_method |= {} if name == train.method else {**method.suits, **method.means}
     return validate_section(TrainConfig, {**before, **of_method, **own}, place)

@@ -21,7 +21,7 @@ from typing import Any
 from rlfactory_core.algo.advantages import GAE, Advantage
 from rlfactory_core.algo.losses import PolicyLoss
 from rlfactory_core.algo.losses.nll import nll
-from rlfactory_core.algo.stages import GRPO, OPD, SFT, STAGE_METHODS, method_of
+from rlfactory_core.algo.stages import GRPO, OPD, SFT, STAGE_METHODS, method_of, refuse_unread
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import Engine, EngineFactoryTraits, EngineRun, EngineTraits, Stage, WholeEngine
 from rlfactory_core.engines.gguf.header import is_gguf
@@ -369,6 +369,8 @@ def _check_stages(config: RunConfig, tasks: Tasks, traits: EngineTraits) -> None
     stages = config.by_stage()
     if len(stages) > 1 and not traits.trains_stages:
         raise ConfigError(f"stages: the {config.engine} engine trains one stage, and there are {len(stages)}.")
+    if config.stages:
+        refuse_unread(config.train, list(dict.fromkeys(each.train.method for each in stages)))
     for stage in stages:
         train = stage.train
         if train.method not in traits.methods:

@@ -43,6 +43,13 @@ def test_a_warm_start_is_a_stage_before_the_others() -> None:
     assert (own.method, own.winners, own.where) == ("rft", 4, "")
 
 
+def test_a_warm_start_goes_before_a_teacher_whose_keys_it_does_not_read() -> None:
+    config = resolved(*OPD, "train.reward_weight=0.5", warm_start={"source": "solve"})
+    supervised, distilled = (each.train for each in config.by_stage())
+    assert (supervised.method, supervised.teacher, supervised.reward_weight) == ("sft", "", 0.0)
+    assert (distilled.method, distilled.teacher, distilled.reward_weight) == ("opd", "big", 0.5)
+
+
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
@@ -53,6 +60,7 @@ def test_a_warm_start_is_a_stage_before_the_others() -> None:
         (["train.method=sft", "train.where=reward >"], "cannot be read"),
         (["train.method=opd"], "train.method=opd needs train.teacher"),
         (["train.teacher=big"], "train.teacher=big: train.method=grpo does not read it; it is of opd"),
+        (["train.teacher=big", {"stages": [SFT, {"method": "grpo"}]}], "train.method=sft and grpo does not read it"),
         ([*OPD, "rollout.temperature=0.7"], "compares log-probs at temperature 1, and rollout.temperature=0.7"),
         ([*OPD, "train.advantage=gae"], "train.method=opd has no critic"),
         ([*OPD, "train.refill=true"], "train.refill=true replaces those that do not"),
