@@ -37,6 +37,11 @@ def _goals(value: Any, at: str = "") -> Any:
 Goals = Annotated[dict[str, Annotated[float, Field(allow_inf_nan=False)]], BeforeValidator(_goals)]
 
 
+def teachers_of(teacher: str | Mapping[str, str]) -> Mapping[str, str]:
+    """What ``train.teacher`` names, by task; the name "" stands for all others."""
+    return teacher if isinstance(teacher, Mapping) else {"": teacher} if teacher else {}
+
+
 class TrainConfig(Section):
     """The update. The defaults suit a full fine-tune of a pretrained model; tasks with a tiny model bring their own."""
 

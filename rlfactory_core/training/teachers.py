@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from rlfactory_core.algo.advantages import GAE
+from rlfactory_core.algo.settings import teachers_of
 from rlfactory_core.algo.stages import OPD
 from rlfactory_core.clients import ServerTeacher
 from rlfactory_core.engines.base import Engine, Teacher
@@ -88,11 +89,10 @@ async def taught(play: Play, engine: Engine, config: EngineSettings, tokenizer: 
         ConfigError: a teacher has another vocabulary.
         BackendError, ModelError: a teacher cannot be had.
     """
-    named = config.train.teacher
-    if not named:
+    by_task = teachers_of(config.train.teacher)
+    if not by_task:
         yield play
         return
-    by_task = {"": named} if isinstance(named, str) else named
     async with AsyncExitStack() as stack:
         opened: dict[str, Teacher] = {}
         for name in dict.fromkeys(by_task.values()):

@@ -160,6 +160,11 @@ def test_what_the_keys_change(model: Path) -> None:
     assert sizes(checkpointed)["activations"] < sizes(base)["activations"] / 5
     (with_kl,) = local_memory(config(kl=0.1), size)
     assert sizes(with_kl)["start model"] == 4 * size.parameters
+    (taught,) = local_memory(config(method="opd", teacher=str(model)), size)
+    assert sizes(taught)["teacher"] == 4 * size.parameters
+    for keys in ({"teacher": "http://127.0.0.1:8000/v1"}, {"teacher": str(model), "teacher_device": "cuda:1"}):
+        (elsewhere,) = local_memory(config(method="opd", **keys), size)
+        assert sizes(elsewhere) == sizes(base)
     (adapters,) = local_memory(config(kl=0.1, lora={"rank": 2}), replace(size, trained=1000))
     assert "start model" not in sizes(adapters)
     assert sizes(adapters)["gradients"] == 4000

@@ -217,7 +217,7 @@ class LocalEngine(Engine):
             raise ConfigError(f"train.teacher={model}: a model that sees images cannot have a teacher yet.")
         check_vocabulary(model, self._tokenizer.get_vocab(), load_tokenizer(model).get_vocab())
         there = choose_device(device) if device else here
-        load = partial(load_teacher, model, there, self._dtype, config.rollout.max_tokens)
+        load = partial(load_teacher, model, there, self._dtype, config)
         thread = self._compute.thread if there == here else None
         return LocalTeacher(load, thread, config.train.microbatch_tokens)
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from rlfactory_core.algo.advantages import GAE
-from rlfactory_core.algo.settings import LoraConfig
+from rlfactory_core.algo.settings import LoraConfig, teachers_of
 from rlfactory_core.engines.local.model.loading import (
     choose_device,
     choose_dtype,
@@ -49,6 +49,7 @@ def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) ->
         held.append(MemoryPart("critic", size.parameters * (18 if products < 4 else 16), "the same again, for gae"))
     capacity = max(_CAPACITY, 1 << (config.rollout.max_tokens - 1).bit_length())
     held.append(keys_and_values(size.shape, config.rollout.slots, capacity, products))
+    held += _teachers(config, device, width)
     held.append(MemoryPart("libraries", _LIBRARIES[device.type], "a constant"))
 
     def gradients(each: int) -> MemoryPart:
@@ -64,21 +65,43 @@ def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) ->
 
 def _weights(config: EngineSettings, size: ModelSize, width: int, products: int) -> Iterator[MemoryPart]:
     """Those that are trained or that adapters are trained beside, and the start model's."""
-    embedded = min(size.parameters, size.shape.vocabulary * size.shape.hidden)
-    frozen = MemoryPart("weights", size.parameters * width, f"{size.parameters:,} parameters x {width} bytes")
-    if products < width:
-        layers = size.parameters - embedded
-        text = f"{embedded:,} embeddings x {width} bytes, other {layers:,} x {products} bytes"
-        frozen = MemoryPart("weights", embedded * width + layers * products, text)
+    frozen = _frozen("weights", size, width, products)
     if config.train.lora is not None:
         yield frozen
         return
     yield MemoryPart("weights", size.parameters * width, f"{size.parameters:,} parameters x {width} bytes")
     if products < width:
-        rounded = size.parameters - embedded
+        rounded = size.parameters - _embedded(size)
         yield MemoryPart("rounded weights", rounded * products, f"{rounded:,} of layers x {products} bytes")
     if config.train.kl > 0:
         yield MemoryPart("start model", frozen.size, "the weights again, for train.kl")
+
+
+def _frozen(what: str, size: ModelSize, width: int, products: int) -> MemoryPart:
+    """Weights that are not trained."""
+    if products == width:
+        return MemoryPart(what, size.parameters * width, f"{size.parameters:,} parameters x {width} bytes")
+    embedded = _embedded(size)
+    layers = size.parameters - embedded
+    text = f"{embedded:,} embeddings x {width} bytes, other {layers:,} x {products} bytes"
+    return MemoryPart(what, embedded * width + layers * products, text)
+
+
+def _embedded(size: ModelSize) -> int:
+    """The parameters that are not multiplied in bf16."""
+    return min(size.parameters, size.shape.vocabulary * size.shape.hidden)
+
+
+def _teachers(config: EngineSettings, device: torch.device, width: int) -> Iterator[MemoryPart]:
+    """The weights of those in this process, and on this device."""
+    train = config.train
+    if train.teacher_device not in ("", config.device, str(device)):
+        return
+    for name in dict.fromkeys(teachers_of(train.teacher).values()):
+        if "://" not in name:
+            size = model_size(name)
+            rounded = device.type == "cpu" and chooses_bfloat16_products(config, size.parameters)
+            yield _frozen("teacher", size, width, 2 if rounded else width)
 
 
 @quiet_transformers()

@@ -10,9 +10,11 @@ from functools import partial
 import torch
 
 from rlfactory_core.engines.local.learning.learner import score
-from rlfactory_core.engines.local.model.loading import load_pretrained, make_policy
+from rlfactory_core.engines.local.model.half import compute_in_bfloat16
+from rlfactory_core.engines.local.model.loading import chooses_bfloat16_products, load_pretrained, make_policy
 from rlfactory_core.engines.local.model.pack import split
 from rlfactory_core.engines.local.model.policy import Policy
+from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.types import TrainSequence
 
@@ -56,10 +58,12 @@ def _score(policy: Policy, sequences: Sequence[TrainSequence], *, share_prefix: 
     return score(policy, sequences, share_prefix=share_prefix)
 
 
-def load_teacher(model: str, device: torch.device, dtype: torch.dtype, max_tokens: int) -> Policy:
-    """A folder's or a hub id's model, frozen; raises as `load_pretrained`."""
-    policy, _ = make_policy(load_pretrained(model, device, dtype)[0], max_tokens=max_tokens)
+def load_teacher(model: str, device: torch.device, dtype: torch.dtype, config: EngineSettings) -> Policy:
+    """A folder's or a hub id's model, frozen; it multiplies as the policy does. Raises as `load_pretrained`."""
+    policy, _ = make_policy(load_pretrained(model, device, dtype)[0], max_tokens=config.rollout.max_tokens)
     policy.model.requires_grad_(requires_grad=False)
+    if device.type == "cpu" and chooses_bfloat16_products(config, policy.model.num_parameters()):
+        compute_in_bfloat16(policy.model)
     return policy
 
 
