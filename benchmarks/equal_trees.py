@@ -1,4 +1,4 @@
-"""The code of two commits in one environment; a part of `equal_results`.
+"""The code of two commits in one environment; a part of `equal_results` and `shared_prompts`.
 
 Entry points come from installed metadata, so each tree has a folder with the metadata of its own distributions, which
 comes first on the path and hides what is installed.

@@ -121,8 +121,8 @@ class TrainConfig(Section):
     max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
     """A larger gradient is scaled down to this norm."""
     microbatch_tokens: Positive = 16384
-    """Most tokens of one forward and backward pass; fewer need less memory. If it is not set, the run takes fewer where
-    so many do not fit into the memory that is free."""
+    """Most tokens of one forward and backward pass; what sequences share counts once, and fewer need less memory. If it
+    is not set, the run takes fewer where so many do not fit into the memory that is free."""
     staleness: Natural = 0
     """How many updates the sampling weights may lag behind; 0: on-policy."""
     truncate_weight: Annotated[float, Field(gt=0.0)] | None = None

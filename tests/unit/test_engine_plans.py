@@ -10,10 +10,11 @@ import torch
 from tiny_models import eager_logprobs, make_model, random_ids, train_sequence
 
 from rlfactory_core.engines.local.model import logprobs as logprobs_module
+from rlfactory_core.engines.local.model.kv_cache import Above, Cache
 from rlfactory_core.engines.local.model.loading import checkpoint_activations
 from rlfactory_core.engines.local.model.logprobs import token_logprobs
 from rlfactory_core.engines.local.model.pack import pack
-from rlfactory_core.engines.local.model.plans import Above, Cache, DecodePlan, PrefillPlan
+from rlfactory_core.engines.local.model.plans import DecodePlan, PrefillPlan
 from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy
 
 OTHERS = ("llama", "mistral", "qwen3_moe", "gpt_neox", "opt", "granite")

@@ -17,8 +17,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from rlfactory_core.engines.local.decoding.prompts import Prompts
+from rlfactory_core.engines.local.model.kv_cache import Above, Cache
 from rlfactory_core.engines.local.model.pack import common_prefix
-from rlfactory_core.engines.local.model.plans import Above, Cache, DecodePlan, PrefillPlan
+from rlfactory_core.engines.local.model.plans import DecodePlan, PrefillPlan
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.types import SampledTokens, SamplingParams
 

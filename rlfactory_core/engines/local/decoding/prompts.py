@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
+from rlfactory_core.engines.local.model.kv_cache import Cache
 from rlfactory_core.engines.local.model.pack import SHORTEST
-from rlfactory_core.engines.local.model.plans import Cache
 
 NO_PROMPT = 0  # the row that stays empty
 ROWS = 4  # at first

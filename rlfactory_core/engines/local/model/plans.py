@@ -1,4 +1,4 @@
-"""The caches of keys and values, and the three layouts of tokens for a forward pass: prefill, decode, train.
+"""The three layouts of tokens for a forward pass: prefill, decode, train.
 
 What trajectories share is computed and kept once: the beginning of all prompts, and the prompt of a group. Positions
 count it. Sequences are padded to each other's length only inside attention; linear layers see one row, which training
@@ -8,13 +8,13 @@ rounds up to few lengths.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 
+from rlfactory_core.engines.local.model.kv_cache import Above, Cache
 from rlfactory_core.engines.local.model.pack import Node
 
 LIKE = 0.8  # in training, only sequences of at least this share of the longest one's length are padded together
@@ -53,109 +53,6 @@ def _attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: floa
     if (repeat := q.shape[1] // k.shape[1]) > 1:
         k, v = k.repeat_interleave(repeat, 1), v.repeat_interleave(repeat, 1)
     return scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=scale)
-
-
-@dataclass(slots=True)
-class Layer:
-    """One layer of a cache; ``keys``, ``values``: [rows, kv_heads, capacity, dim]."""
-
-    keys: Tensor
-    values: Tensor
-
-
-class Cache:
-    """Keys and values of ``rows`` sequences of up to ``capacity`` tokens.
-
-    A layer is allocated at its first write, when its head count and width become known. Capacity grows by doubling;
-    nothing shrinks.
-    """
-
-    def __init__(self, rows: int, capacity: int) -> None:
-        self.rows = rows
-        self.capacity = capacity
-        self.layers: dict[int, Layer] = {}
-
-    def layer(self, index: int, k: Tensor, v: Tensor) -> Layer:
-        """The layer's storage, allocated to the shape of k, v [kv_heads, N, dim] if this is its first write."""
-        if index not in self.layers:
-            keys, values = (x.new_zeros(self.rows, x.shape[0], self.capacity, x.shape[2]) for x in (k, v))
-            self.layers[index] = Layer(keys, values)
-        return self.layers[index]
-
-    def swap(self, rows: Tensor, sources: Tensor, length: int) -> None:
-        """Row ``rows[i]`` gets the first ``length`` tokens of ``sources[i]``; sources are a permutation of rows."""
-        for layer in self.layers.values():
-            for store in (layer.keys, layer.values):
-                store[rows, :, :length] = store[sources, :, :length]
-
-    def reserve(self, length: int, rows: int = 0) -> None:
-        """Make room for ``length`` tokens a row, and for ``rows`` rows."""
-        if length <= self.capacity and rows <= self.rows:
-            return
-        while self.capacity < length:
-            self.capacity *= 2
-        self.rows = max(self.rows, rows)
-        for layer in self.layers.values():
-            more = (0, 0, 0, self.capacity - layer.keys.shape[2], 0, 0, 0, self.rows - layer.keys.shape[0])
-            layer.keys, layer.values = pad(layer.keys, more), pad(layer.values, more)
-
-
-class Above:
-    """Tokens of another cache that come before the own ones of some trajectories, and are kept once for all of them.
-
-    Args:
-        rows: [B] of that cache, one for each trajectory.
-        lengths: [B] tokens of these rows; 0 for a trajectory with nothing before its own tokens.
-    """
-
-    def __init__(self, cache: Cache, rows: Tensor, lengths: Tensor) -> None:
-        self.cache, self.rows, self.lengths = cache, rows, lengths
-        self.longest = int(lengths.max())
-        having = lengths > 0
-        self._having = None if bool(having.all()) else having.nonzero()[:, 0]
-        self._nodes, self._group = torch.unique(rows[having], return_inverse=True)
-        self._alone = len(self._nodes) == 1
-        order = self._group.argsort(stable=True)
-        counts = torch.bincount(self._group)
-        self._width = int(counts.max())
-        self._rank = torch.empty_like(order)  # of each trajectory among those with the same row
-        self._rank[order] = _range(len(order), rows) - (counts.cumsum(0) - counts)[self._group[order]]
-
-    def of_each(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of each trajectory, [B, kv_heads, longest, dim]."""
-        if self._alone and self._having is None:
-            keys, values = self.stored(layer)
-            return keys.expand(len(self.rows), -1, -1, -1), values.expand(len(self.rows), -1, -1, -1)
-        store = self.cache.layers[layer]
-        return store.keys[self.rows, :, : self.longest], store.values[self.rows, :, : self.longest]
-
-    def stored(self, layer: int) -> tuple[Tensor, Tensor]:
-        """Keys and values of the G rows that are used, [G, kv_heads, longest, dim]."""
-        store = self.cache.layers[layer]
-        if self._alone:
-            rows = slice(int(self._nodes[0]), int(self._nodes[0]) + 1)
-            return store.keys[rows, :, : self.longest], store.values[rows, :, : self.longest]
-        return store.keys[self._nodes, :, : self.longest], store.values[self._nodes, :, : self.longest]
-
-    def multiply(self, x: Tensor, stored: Tensor) -> Tensor:
-        """The products of the trajectories' x [B, kv_heads, repeat, n] and ``stored`` [G, kv_heads, n, m].
-
-        Those that have the same row are one matrix product. Where nothing comes before, the result is 0.
-        """
-        batch, kv_heads, repeat, _ = x.shape
-        own = x if self._having is None else x[self._having]
-        if self._alone:
-            rows = own.transpose(0, 1).reshape(1, kv_heads, len(own) * repeat, -1)
-            found = torch.matmul(rows, stored).view(kv_heads, len(own), repeat, -1).transpose(0, 1)
-        else:
-            padded = x.new_zeros(len(self._nodes), self._width, kv_heads, repeat, x.shape[3])
-            padded[self._group, self._rank] = own
-            rows = padded.transpose(1, 2).reshape(len(self._nodes), kv_heads, self._width * repeat, -1)
-            each = torch.matmul(rows, stored).view(len(self._nodes), kv_heads, self._width, repeat, -1)
-            found = each.transpose(1, 2)[self._group, self._rank]
-        if self._having is None:
-            return found
-        return found.new_zeros(batch, *found.shape[1:]).index_copy_(0, self._having, found)
 
 
 class DecodePlan:

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rlfactory_core.engines.local.model.kv_cache import Above, Cache
 from rlfactory_core.engines.local.model.logprobs import token_logprobs
 from rlfactory_core.engines.local.model.pack import SHORTEST, pack
-from rlfactory_core.engines.local.model.plans import Above, Cache, DecodePlan, PrefillPlan
+from rlfactory_core.engines.local.model.plans import DecodePlan, PrefillPlan
 from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy
 from rlfactory_core.types import TrainSequence
 
