@@ -51,10 +51,11 @@ class TrainConfig(Section):
     the policy's. Each has defaults that suit it."""
     source: str = "solve"
     """With method=sft: where the demonstrations come from. solve: the task's ``solve`` or ``demonstrate``, played in
-    its environment with its tools."""
+    its environment with its tools. Or a file of traces (.jsonl, .json, .parquet), or the folder of a run or of an
+    evaluation."""
     where: str = ""
-    """With sft and rft: which attempts are learnt from, such as reward >= 1 and tool_calls >= 1. Empty, for solve:
-    reward > 0; for rft: those that succeed."""
+    """With sft and rft: which attempts are learnt from, such as reward >= 1 and tool_calls >= 1. Empty, for solve
+    and the attempts of a run: reward > 0; for a file: all; for rft: those that succeed."""
     winners: Positive = 4
     """With method=rft: of one group, at most so many attempts are learnt from."""
     steps: Natural = 100

@@ -57,7 +57,11 @@ class RunCommand(click.Command):
 @click.command(cls=RunCommand, context_settings=SETTINGS)
 @whole_run_options
 @click.option("--steps", type=int, help="Training steps; with --warm-start, those after it.")
-@click.option("--warm-start", metavar="SOURCE", help="Begin with demonstrations: solve, the task's own solutions.")
+@click.option(
+    "--warm-start",
+    metavar="SOURCE",
+    help="Learn first from solve (the task's own), a file or a run.",
+)
 @click.option("--where", metavar="CONDITION", help="Of --warm-start: which are learnt from, such as 'reward >= 1'.")
 @click.option("--out", type=click.Path(path_type=Path), help="The run's folder. Default: runs/<time>-<plugin>.")
 @click.option("--logger", "loggers", multiple=True, help="tensorboard, wandb or trackio; may be repeated.")

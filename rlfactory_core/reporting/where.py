@@ -76,6 +76,11 @@ class Where:
                 raise UsageError(f"--where {self.text!r}: {part!r} cannot stand there; expected {_EXPECTED}")
         object.__setattr__(self, "_tree", tree)
 
+    @property
+    def names(self) -> Sequence[str]:
+        """The facts and scores that it names."""
+        return [*dict.fromkeys(name for name in map(_named, ast.walk(self._tree)) if name is not None)]
+
     def holds(self, trajectory: Trajectory) -> bool:
         """Whether it is true of a trajectory. No comparison with a score is true of one that has none.
 
@@ -98,9 +103,8 @@ class Where:
         """
         kept = [each for each in trajectories if self.holds(each)]
         if not kept:
-            names = dict.fromkeys(map(_named, ast.walk(self._tree)))
-            values = (self._values(name, trajectories) for name in names if name is not None)
-            there = f" They have {'; '.join(values)}." if trajectories and any(names) else ""
+            values = [self._values(name, trajectories) for name in self.names] if trajectories else []
+            there = f" They have {'; '.join(values)}." if values else ""
             raise UsageError(f"--where {self.text!r} keeps none of {len(trajectories)} {what}.{there}")
         return kept
 

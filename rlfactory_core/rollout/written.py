@@ -11,7 +11,8 @@ from dataclasses import replace
 from rlfactory_core.errors import ChatFormatError
 from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.protocols import ChatFormat, ChatFormatTraits, EnvStart, EnvStep, Request, Sampled
-from rlfactory_core.types import Message, StopReason, ToolSpec
+from rlfactory_core.rollout.history import DROPPED_THINKING
+from rlfactory_core.types import Message, StopReason, ToolSpec, Trajectory, Turn
 
 Write = Callable[[Request], Message]
 """Gives the next turn of a conversation, such as `Task.solve` or a trace."""
@@ -108,6 +109,34 @@ def _between_turns(messages: Sequence[Message]) -> list[tuple[Message, ...]]:
         else:
             parts[-1].append(message)
     return [tuple(part) for part in parts]
+
+
+def only_learnt(trajectory: Trajectory, learnt: Sequence[bool]) -> Trajectory:
+    """The trajectory with those turns alone; a model sees the others as a part of what it reads.
+
+    Args:
+        learnt: for each turn, and for further ones that were not played.
+    """
+    if all(learnt[: len(trajectory.turns)]):
+        return trajectory
+    turns: list[Turn] = []
+    ids: tuple[int, ...] = ()  # of the row, before the next turn that is learnt
+    heard: tuple[Message, ...] = ()  # of the conversation, likewise
+    row, begins = 0, ""
+    for number, turn in enumerate(trajectory.turns):
+        if not number or turn.row != trajectory.turns[number - 1].row:
+            ids, begins = (), turn.fork
+            row = turns[-1].row + 1 if turns else 0
+            heard = heard if turn.fork == DROPPED_THINKING else ()
+        heard += turn.observed or (() if number else trajectory.sample.messages)
+        ids += turn.context_ids
+        if learnt[number]:
+            fork = begins if row and (not turns or turns[-1].row < row) else ""
+            turns.append(replace(turn, context_ids=ids, observed=heard, row=row, fork=fork))
+            ids, heard = (), ()
+        else:
+            ids, heard = ids + turn.sampled_ids, (*heard, turn.message)
+    return replace(trajectory, turns=tuple(turns))
 
 
 _PARTS = ("calls", "reasoning", "content")

@@ -30,7 +30,7 @@ from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.plugins.fingerprint import Fingerprint
 from rlfactory_core.plugins.loading import is_file
 from rlfactory_core.plugins.registry import INSTALLED_WITH, Registry
-from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.folder import RUNS, RunFolder
 from rlfactory_core.reporting.loggers import check_loggers
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.reporting.where import Where
@@ -219,9 +219,9 @@ def read(
 def _with_absolute_source(train: Mapping[str, Any]) -> dict[str, Any]:
     """A stage's keys, of which ``source`` may be a file or a folder."""
     source = train.get("source")
-    if not isinstance(source, str) or not Path(source).expanduser().exists():
-        return dict(train)
-    return {**train, "source": os.path.abspath(Path(source).expanduser())}
+    places = (Path(source).expanduser(), RUNS / source) if isinstance(source, str) else ()
+    there = next((path for path in places if path.exists()), None)
+    return dict(train) if there is None else {**train, "source": os.path.abspath(there)}
 
 
 def given_keys(file: Path | None, overrides: Sequence[str | Mapping[str, Any]]) -> dict[str, Any]:
@@ -381,7 +381,7 @@ def _check_stages(config: RunConfig, tasks: Tasks, traits: EngineTraits) -> None
         method = method_of(train)
         Where(train.where)
         if not method.plays:
-            check_source(train.source, tasks)
+            check_source(train, tasks)
         if train.method == OPD:
             check_teachers(stage, tasks.by_name)
         if traits.uses_algorithms and train.advantage == GAE:

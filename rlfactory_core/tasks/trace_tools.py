@@ -67,7 +67,8 @@ def _parameters(function: Mapping[str, Any], place: str) -> Mapping[str, Any]:
         schema = {"properties": each, "required": [name for name, value in each.items() if _needed(value)]}
     elif isinstance(beside := function.get("required"), list) and not schema.get("required"):
         schema = {**schema, "required": beside}  # where LLaMA-Factory's examples have it
-    translated: Mapping[str, Any] = _translated({"type": "object", "properties": {}, **schema})
+    needed = {key: value for key, value in {"type": "object", "properties": {}}.items() if schema.get(key) is None}
+    translated: Mapping[str, Any] = _translated({**schema, **needed})  # in the order of the file, as prompts show it
     if (wrong := no_json(translated)) is not None:
         raise DataError(f"{place} has parameters that are no JSON: {wrong}.")
     return translated
@@ -95,10 +96,12 @@ def _translated(schema: Any) -> Any:
         return [_translated(each) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
-    found = {key: _translated(value) for key, value in schema.items() if value is not None}
-    if isinstance(kind := found.get("type"), str):
-        del found["type"]
-        found = {**_typed(kind), **found}
+    found: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key == "type" and isinstance(value, str):
+            found |= _typed(value)
+        elif value is not None:
+            found[key] = _translated(value)
     return found
 
 

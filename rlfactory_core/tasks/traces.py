@@ -41,14 +41,14 @@ class Trace:
     Args:
         place: the file and the row, for errors.
         messages: end with a turn of the assistant.
-        tools: that the model is shown.
+        tools: that the model is shown; None: the row says nothing of tools.
         learnt: whether it is learnt from, for each turn of the assistant.
         notes: what the row has beside, which is not used.
     """
 
     place: str
     messages: tuple[Message, ...]
-    tools: tuple[ToolSpec, ...] = ()
+    tools: tuple[ToolSpec, ...] | None = None
     learnt: tuple[bool, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -58,12 +58,32 @@ class Trace:
         first = next(number for number, message in enumerate(self.messages) if message.role == "assistant")
         return self.messages[:first]
 
+    @property
+    def turns(self) -> tuple[Message, ...]:
+        """Those of the assistant."""
+        return tuple(message for message in self.messages if message.role == "assistant")
 
-def read_traces(path: Path, tools: Sequence[ToolSpec] | None = None) -> list[Trace]:
+    def shown(self, tools: Sequence[ToolSpec]) -> Trace:
+        """The trace with these tools, if it says nothing of its own.
+
+        Raises:
+            DataError: it calls another tool.
+        """
+        own = tuple(tools) if self.tools is None else self.tools
+        names = [tool.name for tool in own]
+        for number, message in enumerate(self.messages):
+            if (call := next((call for call in message.tool_calls if call.name not in names), None)) is not None:
+                owner = "the task" if self.tools is None else "the row"
+                named = nearest(call.name, names) if names else "There are none; expected them in the column 'tools'."
+                raise DataError(
+                    f"{self.place}: message {number} (from 0) calls {call.name!r}, a tool that {owner} does not have. "
+                    f"{named}"
+                )
+        return replace(self, tools=own)
+
+
+def read_traces(path: Path) -> list[Trace]:
     """All rows of a file of JSON lines, of a JSON array or of a parquet file.
-
-    Args:
-        tools: of rows that say nothing of tools, such as the task's.
 
     Raises:
         DataError: the file cannot be read, has no rows, or rows are no traces; the message names them.
@@ -74,30 +94,48 @@ def read_traces(path: Path, tools: Sequence[ToolSpec] | None = None) -> list[Tra
     number = -1
     for number, row in enumerate(rows_of(path)):
         try:
-            found.append(read_trace(row, f"{path}, row {number} (from 0)", tools))
+            found.append(read_trace(row, f"{path}, row {number} (from 0)"))
         except DataError as error:
             refused[number] = str(error)
     if number < 0:
         raise DataError(f"{path} has no rows; expected at least one conversation.")
-    if refused:
-        reasons, rows = list(refused.values()), ", ".join(map(str, list(refused)[:_LISTED_ROWS]))
-        rows += ", …" if len(refused) > _LISTED_ROWS else ""
-        several = [f"In all {len(refused)} of {number + 1} rows are refused: {rows}."] if len(refused) > 1 else []
-        raise DataError("\n".join([*reasons[:_NAMED_ROWS], *several]))
+    _raise_refused(refused, number + 1)
     return found
 
 
-def read_trace(row: Mapping[str, Any], place: str, tools: Sequence[ToolSpec] | None = None) -> Trace:
-    """One row of any of the layouts.
+def shown_traces(traces: Sequence[Trace], tools: Sequence[ToolSpec]) -> list[Trace]:
+    """The traces as the model is shown them, see `Trace.shown`.
 
-    Args:
-        tools: as in `read_traces`.
+    Raises:
+        DataError: some call tools that there are not.
+    """
+    found, refused = list[Trace](), dict[int, str]()
+    for number, trace in enumerate(traces):
+        try:
+            found.append(trace.shown(tools))
+        except DataError as error:
+            refused[number] = str(error)
+    _raise_refused(refused, len(traces))
+    return found
+
+
+def _raise_refused(refused: Mapping[int, str], rows: int) -> None:
+    """Raise a `DataError` that names all rows that are refused, if there are any."""
+    if refused:
+        reasons, listed = list(refused.values()), ", ".join(map(str, list(refused)[:_LISTED_ROWS]))
+        listed += ", …" if len(refused) > _LISTED_ROWS else ""
+        several = [f"In all {len(refused)} of {rows} rows are refused: {listed}."] if len(refused) > 1 else []
+        raise DataError("\n".join([*reasons[:_NAMED_ROWS], *several]))
+
+
+def read_trace(row: Mapping[str, Any], place: str) -> Trace:
+    """One row of any of the layouts.
 
     Raises:
         DataError: it cannot be learnt from.
     """
     try:
-        return _read(_present(row), place, tools)
+        return _read(_present(row), place)
     except RecursionError as error:
         raise DataError(f"{place} is nested too deeply.") from error
 
@@ -111,7 +149,7 @@ def _present(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read(row: Mapping[str, Any], place: str, default: Sequence[ToolSpec] | None) -> Trace:
+def _read(row: Mapping[str, Any], place: str) -> Trace:
     _refuse_other_kinds(row, place)
     tools = _tools(row, place)
     items, learnt = _conversation(row, place)
@@ -123,8 +161,7 @@ def _read(row: Mapping[str, Any], place: str, default: Sequence[ToolSpec] | None
     if messages[0].role == "system" and (found := tools_in(messages[0].content, place)) is not None:
         tools, messages = tools or found, messages[1:]
         notes.append("the system message, because the chat format writes the tools and the form of calls itself")
-    tools = tuple(default or ()) if tools is None else tools
-    messages = [*with_calls(map(_with_reasoning, messages), tools, place)]
+    messages = [*with_calls(map(_with_reasoning, messages), tools or (), place)]
     turns = [number for number, message in enumerate(messages) if message.role == "assistant"]
     if not turns or not any(learnt):
         has = "a weight of 1" if turns else "the role 'assistant'"
@@ -133,8 +170,9 @@ def _read(row: Mapping[str, Any], place: str, default: Sequence[ToolSpec] | None
         notes.append("what follows the assistant's last turn")
     messages = messages[: turns[-1] + 1]
     _check_order(messages, place)
-    _check_calls(messages, tools, place)
-    return Trace(place, tuple(messages), tools, tuple(learnt), tuple(notes))
+    _check_arguments(messages, place)
+    trace = Trace(place, tuple(messages), tools, tuple(learnt), tuple(notes))
+    return trace if tools is None else trace.shown(tools)
 
 
 def _refuse_other_kinds(row: Mapping[str, Any], place: str) -> None:
@@ -264,13 +302,9 @@ def _check_order(messages: Sequence[Message], place: str) -> None:
         before = message.role
 
 
-def _check_calls(messages: Sequence[Message], tools: Sequence[ToolSpec], place: str) -> None:
-    names = [tool.name for tool in tools]
+def _check_arguments(messages: Sequence[Message], place: str) -> None:
     for number, message in enumerate(messages):
-        what = f"{place}: message {number} (from 0)"
         for call in message.tool_calls:
-            if call.name not in names:
-                known = nearest(call.name, names) if names else "It has no tools; expected them in the column 'tools'."
-                raise DataError(f"{what} calls {call.name!r}, a tool that the row does not have. {known}")
             if (wrong := no_json(call.arguments)) is not None:
-                raise DataError(f"{what} calls {call.name!r} with arguments that are no JSON: {wrong}.")
+                what = f"{place}: message {number} (from 0) calls {call.name!r}"
+                raise DataError(f"{what} with arguments that are no JSON: {wrong}.")

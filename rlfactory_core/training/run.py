@@ -253,9 +253,9 @@ class OpenRun:
         if STAGE_METHODS[train.method].plays:
             worth = Where(train.where).holds if train.where else self._succeeds
             return Imitation(train, worth, train.winners, config.seed, rank), self.prompts.train, play
-        source = open_source(train.source, self.tasks, self.prompts.train, self.prompts.held_out)
-        worth = Where(train.where or source.where).holds
-        return Imitation(train, worth, 0, config.seed, rank), source.samples, source.play
+        say = self.run.progress.say if self.engine.processes.first else _silent
+        source = open_source(train, self.tasks, self.prompts.train, self.prompts.held_out, say)
+        return Imitation(train, source.worth, 0, config.seed, rank), source.samples, source.play
 
     def _succeeds(self, trajectory: Trajectory) -> bool:
         """Whether an attempt has the highest score that means success, or if it has none, the highest reward."""
@@ -268,6 +268,10 @@ class OpenRun:
     def facts(self) -> dict[str, Any]:
         """The part of the summary that follows from the configuration and the engine."""
         return {**run_facts(self.run.config), "workers": self.engine.processes.size, **self.engine.facts}
+
+
+def _silent(_: str) -> None:
+    """The first process speaks for all."""
 
 
 @asynccontextmanager

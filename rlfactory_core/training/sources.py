@@ -7,18 +7,26 @@ them, so that the ordinary `rollout` makes its trajectory: with ids, rows, masks
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
-from rlfactory_core.errors import ChatFormatError, ConfigError
+from rlfactory_core.algo.settings import TrainConfig
+from rlfactory_core.errors import ChatFormatError, ConfigError, UsageError
+from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.reporting.where import FACTS, Where
 from rlfactory_core.rollout.written import WrittenModel
 from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.tasks.setup import Tasks
 from rlfactory_core.tasks.solving import demonstrated, is_solved
-from rlfactory_core.types import PROMPT, Fault, FaultKind, Group, Sample, StopReason, Trajectory
+from rlfactory_core.tasks.traces import read_traces
+from rlfactory_core.training.recorded import Say, open_file, open_run, unplayable
+from rlfactory_core.types import PROMPT, Group, Sample, Trajectory
 
 SOLVE = "solve"
+REWARD = "reward"
+EARNS = "reward > 0"  # without train.where, of attempts that are scored
 
 
 class Source(Protocol):
@@ -33,8 +41,8 @@ class Source(Protocol):
         """Those of demonstrations that are never trained on, whose loss is measured; may be empty."""
 
     @property
-    def where(self) -> str:
-        """The condition for a demonstration to be learnt from, if ``train.where`` sets none; see `Where`."""
+    def worth(self) -> Callable[[Trajectory], bool]:
+        """Whether a demonstration that was played is learnt from."""
 
     async def play(self, sample: Sample, *, session: str, **how: Any) -> Group:
         """The demonstration as a group of one trajectory; what cannot be played is a group of `unplayable`.
@@ -51,7 +59,7 @@ class Solved:
     tasks: OpenTasks
     samples: Sequence[Sample]
     held_out: Sequence[Sample]
-    where: str = field(default="reward > 0", init=False)
+    worth: Callable[[Trajectory], bool]
 
     async def play(self, sample: Sample, *, session: str, **how: Any) -> Group:
         runtime = self.tasks.of(sample)
@@ -64,38 +72,57 @@ class Solved:
         return unplayable(sample, no_room[0].message) if no_room else group
 
 
-def unplayable(sample: Sample, why: str) -> Group:
-    """A demonstration without turns, which is recorded with the reason and never trained on."""
-    fault = Fault(FaultKind.AGENT, "demonstration", why, 0)
-    return Group(sample, (Trajectory(sample, 0, (), StopReason.AGENT_FAILED, (fault,)),))
-
-
-def check_source(given: str, tasks: Tasks) -> None:
+def check_source(train: TrainConfig, tasks: Tasks) -> None:
     """Refuse what ``train.source`` cannot name, before anything is opened.
 
     Raises:
-        ConfigError: there is no such source, or the tasks cannot give it.
+        UsageError: there is no such source, or the tasks or the condition cannot give it.
+        DataError, MissingExtraError: a file cannot be read.
     """
-    if given != SOLVE:
-        raise ConfigError(f"train.source={given}: expected {SOLVE}, the task's own solutions.")
-    for setup in tasks.by_name.values():
-        name = type(setup.task).__name__
-        if not is_solved(setup.task):
+    given, where = train.source, Where(train.where)
+    if summarizing := [each for each in tasks.by_name.values() if each.rollout.context == "summarize"]:
+        raise ConfigError(
+            f"train.source={given}: demonstrations hold no summaries, as rollout.context=summarize of "
+            f"{type(summarizing[0].task).__name__} asks for."
+        )
+    if given == SOLVE:
+        for name in (type(setup.task).__name__ for setup in tasks.by_name.values() if not is_solved(setup.task)):
             raise ConfigError(
                 f"train.source={SOLVE}: {name} does not show how it is solved. Give it a method solve or demonstrate."
             )
-        if setup.rollout.context == "summarize":
+    elif Path(given).is_file():
+        if scored := [name for name in where.names if name == REWARD or name not in FACTS]:
             raise ConfigError(
-                f"train.source={SOLVE}: {name}.solve writes no summaries, as rollout.context=summarize asks."
+                f"train.where={where.text}: the rows of {given} have no {scored[0]}. Of a run: --warm-start RUN"
             )
+        read_traces(Path(given))
+    else:
+        _run(given)
 
 
-def open_source(given: str, tasks: OpenTasks, samples: Sequence[Sample], held_out: Sequence[Sample]) -> Source:
+def _run(given: str) -> RunFolder:
+    try:
+        return RunFolder.open(given)
+    except UsageError as error:
+        raise ConfigError(
+            f"train.source={given}: expected {SOLVE} (the task's own solutions), a file of traces (.jsonl, .json or "
+            f".parquet), or a run or an evaluation. As a run: {error}"
+        ) from error
+
+
+def open_source(
+    train: TrainConfig, tasks: OpenTasks, samples: Sequence[Sample], held_out: Sequence[Sample], say: Say
+) -> Source:
     """The source that ``train.source`` names.
 
     Args:
         tasks: open, with their chat format.
         samples: the tasks' own for training; ``held_out`` are those of the evaluations.
+        say: shows a sentence to the user.
     """
-    check_source(given, tasks.tasks)
-    return Solved(tasks, samples, held_out)
+    check_source(train, tasks.tasks)
+    if train.source == SOLVE:
+        return Solved(tasks, samples, held_out, Where(train.where or EARNS).holds)
+    if Path(train.source).is_file():
+        return open_file(Path(train.source), tasks, train.where, say)
+    return open_run(_run(train.source), tasks, train.where or EARNS, say)

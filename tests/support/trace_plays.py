@@ -25,9 +25,9 @@ def qwen() -> Any:
 
 def play(trace: Trace, chat: Any = None) -> Trajectory:
     """The trajectory of a trace."""
-    turns = iter([message for message in trace.messages if message.role == "assistant"])
+    turns = iter(trace.turns)
     episode = Episode(
-        Sample("trace", trace.prompt), lambda *_: RecordedEnv(trace.messages, trace.tools), UNLIMITED, "trace"
+        Sample("trace", trace.prompt), lambda *_: RecordedEnv(trace.messages, trace.tools or ()), UNLIMITED, "trace"
     )
     return asyncio.run(rollout(episode, WrittenModel(lambda _: next(turns), chat or qwen())))
 

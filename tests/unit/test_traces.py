@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from trace_plays import transcript
 
+from rlfactory_core.errors import DataError
 from rlfactory_core.tasks.traces import read_trace, read_traces
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
@@ -196,9 +197,11 @@ def test_weights_name_the_turns_that_are_learnt(row: dict[str, Any], learnt: tup
 
 
 def test_a_row_that_says_nothing_of_tools_has_those_of_the_task() -> None:
-    assert read_trace({"messages": openai()}, PLACE, TOOLS).tools == TOOLS
-    assert read_trace({"messages": openai(), "tools": [BARE]}, PLACE, ()).tools == TOOLS
-    assert read_trace({"messages": TURNS, "tools": []}, PLACE, TOOLS).tools == ()
+    assert read_trace({"messages": openai()}, PLACE).shown(TOOLS).tools == TOOLS
+    assert read_trace({"messages": openai(), "tools": [BARE]}, PLACE).shown(()).tools == TOOLS
+    assert read_trace({"messages": TURNS, "tools": []}, PLACE).shown(TOOLS).tools == ()
+    with pytest.raises(DataError, match="calls 'get weather', a tool that the task does not have"):
+        read_trace({"messages": openai()}, PLACE).shown(())
 
 
 def test_the_model_sees_a_trace_as_at_inference() -> None:
@@ -208,3 +211,14 @@ def test_the_model_sees_a_trace_as_at_inference() -> None:
     assert f"<|im_start|>assistant\n[[{call}" in text
     assert '</tool_call><|im_end|>]]\n<|im_start|>user\n<tool_response>\n{"c": 18}\n</tool_response>' in text
     assert text.endswith("<|im_start|>assistant\n[[<think>\nTwo numbers.\n</think>\n\n18 and 3.<|im_end|>]]")
+
+
+def test_schemas_keep_the_order_in_which_prompts_show_them() -> None:
+    schema = {
+        "properties": {"city": {"description": "Where.", "type": "string"}},
+        "required": ["city"],
+        "type": "object",
+    }
+    tool = {"type": "function", "function": {"name": "f", "description": "", "parameters": schema}}
+    (read,) = read_trace({"messages": TURNS, "tools": [tool]}, PLACE).shown(()).tools or ()
+    assert json.dumps(read.parameters) == json.dumps(schema)

@@ -10,7 +10,7 @@ import pytest
 from trace_plays import transcript
 
 from rlfactory_core.errors import ChatFormatError, DataError
-from rlfactory_core.tasks.traces import read_traces
+from rlfactory_core.tasks.traces import Trace, read_traces, shown_traces
 
 SCHEMA = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
 TOOL = {"type": "function", "function": {"name": "search", "description": "Finds texts.", "parameters": SCHEMA}}
@@ -47,7 +47,7 @@ DEEP = '{"a":' * 5000 + "1" + "}" * 5000
 REFUSED: dict[str, tuple[Any, str]] = {  # the second row of a file -> what the error says
     "half a character": (row({**USER, "content": "\ud83d"}, ANSWER), r"line 2 has half of a character"),
     "half a character in arguments": (row(USER, calling(call('{"query": "\\ud83d"}'))), "half of a character"),
-    "calls without the column tools": (row(*MADE, tools=None), r"calls 'search', a tool .* has no tools"),
+    "calls without the column tools": (row(*MADE, tools=None), r"calls 'search', a tool that the task does not have"),
     "a tool that the row does not have": (row(USER, calling(call(name="serch"))), "Did you mean 'search'"),
     "a call without a result": (row(USER, calling(call()), ANSWER), "message 2 .* follows calls of search"),
     "one result for two calls": (row(USER, calling(call(), call(key="c2")), result(), ANSWER), "have no results"),
@@ -165,6 +165,11 @@ TRAINED: dict[str, tuple[Any, str]] = {  # the second row -> what the model sees
 }
 
 
+def read(path: Path) -> list[Trace]:
+    """As a task without tools shows them."""
+    return shown_traces(read_traces(path), ())
+
+
 def write(path: Path, *rows: Any) -> Path:
     path.write_text("\n".join(json.dumps(each) for each in rows) + "\n", encoding="utf-8")
     return path
@@ -175,7 +180,7 @@ def test_a_broken_row_is_refused_in_words_with_its_number(tmp_path: Path, name: 
     broken, reason = REFUSED[name]
     path = write(tmp_path / "traces.jsonl", GOOD, broken)
     with pytest.raises(DataError, match=f"(?s){reason}") as refused:
-        read_traces(path)
+        read(path)
     assert f"{path}, row 1 (from 0)" in str(refused.value) or f"{path}, line 2" in str(refused.value)
     assert len(str(refused.value)) < 1200
 
@@ -185,7 +190,7 @@ def test_a_broken_file_is_refused_in_words(tmp_path: Path, name: str) -> None:
     data, reason = BROKEN_FILES[name]
     (tmp_path / "traces.jsonl").write_bytes(data)
     with pytest.raises(DataError, match=reason):
-        read_traces(tmp_path / "traces.jsonl")
+        read(tmp_path / "traces.jsonl")
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -193,7 +198,7 @@ def test_an_odd_row_is_trained_as_it_is_meant(tmp_path: Path, name: str) -> None
     odd, shown = TRAINED[name]
     path = write(tmp_path / "traces.jsonl", GOOD, odd)
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())  # a byte order mark, as Windows writes it
-    first, second = read_traces(path)
+    first, second = read(path)
     assert transcript(first).endswith("[[Ann.<|im_end|>]]")
     assert shown in transcript(second)
 
@@ -201,18 +206,18 @@ def test_an_odd_row_is_trained_as_it_is_meant(tmp_path: Path, name: str) -> None
 def test_all_broken_rows_are_named_at_once(tmp_path: Path) -> None:
     path = write(tmp_path / "traces.jsonl", GOOD, {"a": 1}, GOOD, {"b": 1}, {"c": 1}, {"d": 1})
     with pytest.raises(DataError, match=r"In all 4 of 6 rows are refused: 1, 3, 4, 5\.") as refused:
-        read_traces(path)
+        read(path)
     assert str(refused.value).count("\n") == 3
 
 
 def test_a_stop_token_within_a_turn_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "traces.jsonl", row(USER, {**ANSWER, "content": "Ann<|im_end|>\nBob"}))
     with pytest.raises(ChatFormatError, match="holds a token that ends a turn"):
-        transcript(read_traces(path)[0])
+        transcript(read(path)[0])
 
 
 def test_what_is_not_learnt_is_said(tmp_path: Path) -> None:
     path = write(tmp_path / "traces.jsonl", row(USER, ANSWER, USER, enable_thinking=False), GOOD)
-    first, second = read_traces(path)
+    first, second = read(path)
     assert (len(first.notes), second.notes) == (2, ())
     assert first.notes[1] == "what follows the assistant's last turn"
