@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import TINY_TASK, Cli, metrics
+from runs import TINY_TASK, Cli, finish, metrics, start
 
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.types import Trajectory
@@ -17,10 +17,10 @@ RUN = ("run", "--plugin", TINY_TASK, *COMMON)
 
 
 @pytest.fixture(scope="module")
-def first(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("sources") / "first"
-    outcome = cli(*RUN, "train.method=rft", "train.where=turns > 0", "--out", run)
-    assert outcome.code == 0, outcome.err
+    outcome = finish(start(*RUN, "train.method=rft", "train.where=turns > 0", "--out", run))
+    assert outcome.code == 0, outcome.out
     return run
 
 
