@@ -27,6 +27,7 @@ _TYPES: Mapping[str, str] = {
     **{name: name for name in ("object", "number", "string", "integer", "boolean", "array", "null")},
 }
 """Names of types in the schemas of BFCL, xLAM and ToolACE -> JSON schema's; other names, such as ``any``, have none."""
+_VALUES = ("default", "enum", "const", "examples")  # keywords whose values are no schemas
 _TYPE = re.compile(r"(\w+)(?:\[(.*)\])?")
 
 
@@ -91,17 +92,21 @@ def _needed(schema: dict[str, Any]) -> bool:
 
 
 def _translated(schema: Any) -> Any:
-    """The schema with the names of types that JSON schema has; nulls, which Arrow writes, are absent keywords."""
+    """The schema with the names of types that JSON schema has.
+
+    Nulls are absent keywords, because Arrow gives all schemas the same; only a default alone may well be null.
+    """
     if isinstance(schema, list | tuple):
         return [_translated(each) for each in schema]
     if not isinstance(schema, Mapping):
         return schema
     found: dict[str, Any] = {}
+    meant = [key for key, value in schema.items() if value is None] == ["default"]
     for key, value in schema.items():
         if key == "type" and isinstance(value, str):
             found |= _typed(value)
-        elif value is not None:
-            found[key] = _translated(value)
+        elif value is not None or meant:
+            found[key] = value if key in _VALUES and "type" in schema else _translated(value)
     return found
 
 
