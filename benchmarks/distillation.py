@@ -2,9 +2,9 @@
 
     python benchmarks/distillation.py            # writes benchmarks/results/distillation.md
 
-The teacher is the model of a whole run of the search task. The start is the tiny model of `two_hop_search.py`, which
-breaks off its searches. From it one run distils the teacher (``train.method=opd``, no rewards), and one is GRPO; both
-have the same prompts, rates and number of steps.
+The teacher is the model of a whole run of the search task. The start is the tiny model of `two_hop_search.py`, which is
+careless in every turn. From it one run distils the teacher (``train.method=opd``, no rewards), and one is GRPO; both
+have the same prompts and keys, which are the task's own for GRPO.
 """
 
 from __future__ import annotations
@@ -20,14 +20,7 @@ from machine import describe, sized
 from seeds import measure_seeds, run_plugin
 
 TASK = str(Path(__file__).with_name("two_hop_search.py"))
-KEYS = (
-    "train.steps=100",
-    "train.until=",
-    "train.lr=5e-4",
-    "train.muon_lr=2e-3",
-    "eval.limit=0",
-    *sized((), ("task.short=true",)),
-)
+KEYS = ("train.steps=100", "train.until=", "eval.limit=0", *sized((), ("task.short=true",)))
 START, NEAR, NOTHING = 0.02, 0.05, 0.05  # at most; below the teacher; at most
 GREEDY, SAMPLED = "exact_match", "sampled/exact_match"
 
@@ -43,7 +36,7 @@ class Seed:
     compared: Mapping[str, float]
     seconds: float  # of the distillation, with the warm start
     kl: tuple[float, float]  # to the teacher, in the first and in the last step
-    top: float  # the part of the differences that 5 % of the tokens have, in the first step
+    top: tuple[float, float]  # the part of the differences that 5 % of the tokens have, likewise
 
     @property
     def held(self) -> bool:
@@ -68,7 +61,7 @@ def run(seed: int, scratch: Path) -> Seed:
         found[compared]["after"],
         seconds,
         (rows[0]["teacher_kl"], rows[-1]["teacher_kl"]),
-        rows[0]["teacher_kl_top"],
+        (rows[0]["teacher_kl_top"], rows[-1]["teacher_kl_top"]),
     )
 
 
@@ -93,14 +86,13 @@ def report(seeds: Sequence[Seed], command: str) -> str:
         figures += [f"{one.kl[0]:.2f} → {one.kl[1]:.2f}", f"{one.seconds:.0f}"]
         rows.append(f"| {one.seed} | " + " | ".join(figures) + " |")
     rows.append(f"| bar | | ≤ {START:g} | teacher - {NEAR:g} | ≤ {NOTHING:g} | | |")
-    top = ", ".join(f"{one.top:.2f}" for one in seeds)
+    top = ", ".join("{:.2f} → {:.2f}".format(*one.top) for one in seeds)
     return (
         "# On-policy distillation from a start at 0\n\n"
         "Held-out exact match, greedy and in brackets at temperature 1, of questions that need two searches. The\n"
-        "start knows both, and breaks off after the first. Rewards do not count for the distilled model. In its\n"
-        f"first step 5 % of the tokens have {top} of all differences to the teacher.\n\n"
-        + "\n".join(rows)
-        + f"\n\nMade by `{command}` on {describe()}.\n"
+        "start makes a mistake in most turns, so that hardly one of its attempts succeeds. Rewards do not count for\n"
+        "the distilled model. 5 % of the tokens have this part of all differences to the teacher, in the first and\n"
+        f"in the last step: {top}.\n\n" + "\n".join(rows) + f"\n\nMade by `{command}` on {describe()}.\n"
     )
 
 

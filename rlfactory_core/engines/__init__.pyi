@@ -8,6 +8,7 @@ from .base import EngineTraits as EngineTraits
 from .base import MakeChat as MakeChat
 from .base import OpenModel as OpenModel
 from .base import Processes as Processes
+from .base import Teacher as Teacher
 from .base import WholeEngine as WholeEngine
 from .exports import Origin as Origin
 from .exports import complete as complete

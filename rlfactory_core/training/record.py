@@ -114,7 +114,7 @@ class Recorder:
         if self.loggers is not None:
             self.loggers.log(step, {**self._machine.numbers(), **metrics})
         names = ["reward", self.success] if self._plays else ["nll", "eval/called"]
-        names += [f"eval/{self.success}", "sampled_tokens_s"]
+        names += [f"eval/{self.success}", "teacher_kl", "sampled_tokens_s"]
         names += ["masked"] if self.totals["masked"] else []
         self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
         self._report_masked(f"step {step}", groups)
