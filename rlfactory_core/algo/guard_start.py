@@ -68,7 +68,8 @@ class Remedies:
 
     def longer(self, *, silent: bool) -> str:
         """The advice for attempts that limits of tokens cut off; ``silent``: and that have no valid call."""
-        keys = f"rollout.max_turn_tokens={2 * self.turn_tokens} rollout.max_tokens={2 * self.tokens}"
+        keys = f"rollout.max_turn_tokens={2 * self.turn_tokens}"
+        keys += f" rollout.max_tokens={2 * self.tokens}" if self.tokens <= 4 * self.turn_tokens else ""
         room = f"Give it more room{self._with(keys)}"
         return f"{room}, or if it only rambles, {_lower(self.warm_start)}" if silent else room
 

@@ -70,12 +70,14 @@ def rescore(
 def _print(done: Rescoring, limit: int) -> None:
     from rlfactory_core.cli.ui.console import make_console
     from rlfactory_core.reporting.progress import number_label, number_text
+    from rlfactory_core.reporting.rescored import change_text
 
-    comparison, terminal = done.comparison, sys.stdout.isatty()
+    comparison, whole, terminal = done.comparison, done.comparison.whole, sys.stdout.isatty()
     rewards = ", ".join(f"{number_label(name)} {number_text(weight)}" for name, weight in done.rewards.items())
     echo(f"\n{done.source.path}, scored anew with {rewards}")
     make_console(sys.stdout, width=None if terminal else 120).print(_table(comparison))
-    for line in (comparison.text, *comparison.notes, *_changed(comparison, limit)):
+    scores = ", ".join(f"{number_label(name)} {change_text(*means)}" for name, means in whole.scores.items())
+    for line in (comparison.text, f"Mean scores: {scores}.", *comparison.notes, *_changed(comparison, limit)):
         echo(line)
     echo(f"\neverything   {done.folder.path}")
     if changed := comparison.most_changed:
@@ -85,21 +87,17 @@ def _print(done: Rescoring, limit: int) -> None:
 def _table(comparison: Comparison) -> Table:
     from rich.table import Table
 
-    from rlfactory_core.reporting.progress import number_label
-    from rlfactory_core.reporting.rescored import mean_text
+    from rlfactory_core.reporting.rescored import change_text
 
     parts = comparison.parts
     parts += [comparison.whole] if len(parts) > 1 else []
-    names = list(dict.fromkeys(name for part in parts for name in part.scores if "." not in name))
-    table = Table(box=None, padding=(0, 3, 0, 0), pad_edge=False, header_style="dim")
-    for column in ("", "attempts", "changed", "higher", "lower", "masked", "reward", *map(number_label, names)):
-        table.add_column(column)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="dim")
+    for column in ("", "attempts", "changed", "higher", "lower", "masked", "mean reward"):
+        table.add_column(column, no_wrap=True)
     for part in parts:
-        means = [part.reward, *(part.scores.get(name, (None, None)) for name in names)]
         counts = (part.attempts, part.changed, part.higher, part.lower)
         masked = f"{part.masked[0]} → {part.masked[1]}" if any(part.masked) else "0"
-        cells = [f"{mean_text(before)} → {mean_text(after)}" for before, after in means]
-        table.add_row(part.name, *(f"{count:,}" for count in counts), masked, *cells)
+        table.add_row(part.name, *(f"{count:,}" for count in counts), masked, change_text(*part.reward))
     return table
 
 

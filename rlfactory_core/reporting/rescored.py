@@ -221,6 +221,11 @@ def mean_text(mean: Mean) -> str:
     return "-" if mean is None else number_text(mean)
 
 
+def change_text(before: Mean, after: Mean) -> str:
+    """Such as ``0.120 → 0.180``."""
+    return f"{mean_text(before)} → {mean_text(after)}"
+
+
 def _part_record(part: RescoredPart) -> dict[str, Any]:
     counts = {name: getattr(part, name) for name in ("name", "attempts", "changed", "higher", "lower")}
     scores = {name: list(pair) for name, pair in part.scores.items()}

@@ -238,7 +238,7 @@ class Recorder:
             "eval": {when: self.results.get(when, {}) for when in ("before", "after")},
         }
         if steps is None:
-            return results
+            return {**results, "warnings": self.warnings()}
         totals = self.totals
         return {
             "steps": steps,

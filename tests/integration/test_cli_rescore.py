@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +172,29 @@ def test_the_check_of_a_plugin_compares_with_a_run(evaluation: RunFolder, capsys
     assert "FAIL  stored" in out
     assert "evaluation after, Ann, attempt 0: 1.500 → 1.250: named 1 → 0.5" in out
     assert not list(evaluation.path.glob("*-rescored"))
+
+
+def test_a_run_of_several_tasks_scores_each_with_its_own_rewards(
+    evaluation: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tasks = {name: {"plugin": str(Path("places.py").resolve())} for name in ("first", "second")}
+    tasks["second"]["rewards"] = [{"name": "exact_match", "weight": 2.0}]  # type: ignore[assignment]
+    folder = RunFolder.create("several", Path("several"))
+    folder.write_config({"plugin": "first+second", "tasks": tasks, "model": "some/model"})
+    stored = list(evaluation.read_trajectories("eval-after"))
+    moved = [
+        replace(each, trajectory=replace(each.trajectory, sample=replace(each.trajectory.sample, task=name)))
+        for name in tasks
+        for each in stored
+    ]
+    folder.write_stored("eval-after", moved)
+    assert invoke(["rescore", "several", "--out", "again"]) == 0
+    out = capsys.readouterr().out
+    assert "4 of 8 attempts changed (4 higher)" in out
+    again = [each.trajectory for each in RunFolder.open("again").read_trajectories("eval-after")]
+    assert [each.reward for each in again] == [1.5] * 4 + [2.0] * 4
+    assert invoke(["rescore", "several", "--reward", "best", "--out", "best"]) == 0
+    best = [each.trajectory for each in RunFolder.open("best").read_trajectories("eval-after")]
+    assert [set(each.score.components) for each in best if each.score] == [{"best"}] * 8
+    assert invoke(["plugins", "check", "--run", "several", "--only", "stored"]) == 2
+    assert "has several tasks" in capsys.readouterr().err

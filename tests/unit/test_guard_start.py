@@ -107,6 +107,7 @@ def test_the_evaluation_before_training_says_it_and_the_steps_do_not_repeat_it(t
     silent = [make_group([0.0] * 4, sample=f"q{number}", calls=0) for number in range(SILENT // 4)]
     recorder.evaluated("before", EvalPass("eval-before", attempts=4), silent, [])
     recorder.advise("before training")
+    assert recorder.summary()["warnings"] == folder.read_summary()["warnings"]  # the page of a run that goes on
     for step in range(1, 13):
         recorder.step(step, [], NOTHING, [])
     lines = [line for line in shown.lines if "None of" in line]
