@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
 from typing import Any, Literal
 
@@ -151,10 +152,9 @@ def _adamw(parameters: Sequence[nn.Parameter], options: OptimizerOptions) -> tor
     try:
         if Version(version("bitsandbytes")) < Version("0.50"):
             raise ImportError
-        from bitsandbytes.optim import AdamW8bit
+        made: torch.optim.Optimizer = import_module("bitsandbytes.optim").AdamW8bit(parameters, **keys)
     except ImportError as error:
         raise MissingExtraError(
             "train.optimizer_bits=8 needs bitsandbytes 0.50 or newer: python -m pip install 'rlfactory-core[bits]'"
         ) from error
-    made: torch.optim.Optimizer = AdamW8bit(parameters, **keys)
     return made
