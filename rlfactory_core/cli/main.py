@@ -31,6 +31,7 @@ COMMANDS = {
     "trace": LazyCommand("rlfactory_core.cli.trace:trace", "Show a run's trajectories."),
     "rescore": LazyCommand("rlfactory_core.cli.rescore:rescore", "Score a run's trajectories anew, without sampling."),
     "play": PluginCommand("devkit", "play", "Talk to a model with a task's tools, and change its turns."),
+    "export": LazyCommand("rlfactory_core.cli.export:export", "Write a run's model for other programs, and prove it."),
     "ui": PluginCommand("ui", "ui", "Start runs, watch them and look into them, in the browser."),
     "tools": LazyCommand("rlfactory_core.cli.tools:tools", "See a task's or MCP servers' tools, and call one by hand."),
     "samples": PluginCommand("devkit", "samples", "See data and prompts, and score an answer."),

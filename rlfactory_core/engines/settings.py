@@ -19,7 +19,7 @@ class EngineSettings(Section):
     engine: str = "local"
     """The name of a registered engine."""
     model: str | None = None
-    """A model folder or a hub id; none: the task's own tiny model."""
+    """A model folder, a hub id or a .gguf file; none: the task's own tiny model."""
     seed: int = 0
     """Of everything that is drawn: samples, sampled tokens, initial weights."""
     device: str = "auto"

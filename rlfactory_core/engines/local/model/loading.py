@@ -104,7 +104,7 @@ def load_pretrained(model: str, device: torch.device, dtype: torch.dtype) -> tup
             if key.endswith(("dropout", "pdrop")) and isinstance(getattr(config, key), float):
                 setattr(config, key, 0.0)
         tokenizer = AutoTokenizer.from_pretrained(model)
-        loaded = _auto_class(config).from_pretrained(model, config=config, dtype=dtype)
+        loaded = auto_class(config).from_pretrained(model, config=config, dtype=dtype)
     # Weights mapped from a file may lie at any address, and the CPU's kernels round differently by alignment. In
     # torch's own memory a loaded model computes the same as the saved one, to the last bit.
     for parameter in loaded.parameters():
@@ -143,10 +143,11 @@ def make_empty(model: str) -> Any:
     model = local_model(model)
     with _explained(model), torch.device("meta"):
         config = AutoConfig.from_pretrained(model)
-        return _auto_class(config).from_config(config)
+        return auto_class(config).from_config(config)
 
 
-def _auto_class(config: Any) -> Any:
+def auto_class(config: Any) -> Any:
+    """The class of transformers that loads the model of a configuration."""
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
     return AutoModelForImageTextToText if sees_images(config) else AutoModelForCausalLM
