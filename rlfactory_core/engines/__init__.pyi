@@ -14,6 +14,7 @@ from .exports import Origin as Origin
 from .exports import complete as complete
 from .exports import write_adapter as write_adapter
 from .local.model.loading import load_tokenizer as load_tokenizer
+from .local.model.loading import local_model as local_model
 from .local.model.loading import quiet_transformers as quiet_transformers
 from .local.tiny.folders import prebuilt_model as prebuilt_model
 from .local.tiny.folders import tiny_model_folder as tiny_model_folder

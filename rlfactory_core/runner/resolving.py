@@ -91,7 +91,7 @@ class Resolved:
         """
         registry, config = self.registry, _with_sections(self.config, self.registry)
         if is_gguf(config.model) and (Path(str(config.model)).is_file() or not resume):  # a checkpoint does without it
-            from rlfactory_core.engines.local.model.loading import local_model
+            from rlfactory_core.engines import local_model
 
             config = config.model_copy(update={"model": local_model(str(config.model), progress)})
         traits = _traits(engine or self.engine, config)
