@@ -20,9 +20,8 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
         BackendError: the hub does not answer, or has not all files.
     """
     try:
-        from httpx import HTTPError
         from huggingface_hub import HfApi
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalTokenNotFoundError
     except ImportError as error:
         raise MissingExtraError("The hub needs huggingface_hub: pip install 'rlfactory-core[local]'") from error
     api = HfApi()
