@@ -193,6 +193,7 @@ def _template_warning(run: RunFolder, checkpoint: Path) -> str:
 
 def _proved(export: Export, run: RunFolder, checkpoint: Path, made: Path, progress: Progress) -> str:
     """Compare the copy with the run's model; raises a `ModelError` if it answers otherwise."""
+    from rlfactory_core.engines import quiet_transformers
     from rlfactory_core.engines.gguf.reading import unpack
     from rlfactory_core.engines.local.copies import agreement, check_tokenizer, greedy_answers, load_copy
 
@@ -204,7 +205,8 @@ def _proved(export: Export, run: RunFolder, checkpoint: Path, made: Path, progre
         loaded = made
         if export.to in _FILES:
             loaded = Path(temporary)
-            unpack(made / "model.gguf", loaded, progress)
+            with quiet_transformers():
+                unpack(made / "model.gguf", loaded, Progress())
         check_tokenizer(loaded, checkpoint, prompts)
         found = agreement(load_copy(loaded, export.device), answers)
     most = _NEAR_TIE[_quantization(export) if export.to in _FILES else _saved(checkpoint, export.to)]
