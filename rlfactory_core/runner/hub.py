@@ -21,7 +21,7 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
     """
     try:
         from huggingface_hub import HfApi
-        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError, LocalTokenNotFoundError
+        from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
     except ImportError as error:
         raise MissingExtraError("The hub needs huggingface_hub: pip install 'rlfactory-core[local]'") from error
     api = HfApi()
@@ -39,7 +39,7 @@ def push(folder: Path, repo: str, *, private: bool) -> str:
         if status in (401, 403):
             raise UsageError(f"The hub refuses to write to {repo} (HTTP {status}: {reason}). {_LOGIN}") from error
         raise BackendError(f"The hub cannot take {repo} (HTTP {status}: {reason}). Try again later.") from error
-    except (HTTPError, OSError) as error:
+    except Exception as error:  # the hub's client: its HTTP library, and so its errors, change with its releases
         reason = str(error).rstrip(".")
         raise BackendError(
             f"The hub at {api.endpoint} does not answer: {reason}. Export with --to folder, and upload that folder "

@@ -60,19 +60,7 @@ def modelfile(chat: ChatFormat, config: Mapping[str, Any]) -> str:
     Raises:
         ModelError: a Go template cannot write what the chat format writes.
     """
-    try:
-        pieces = _probe(chat)
-        played = _conversations(1 if pieces.between_calls is None else 2)
-        wrong = next((each for each in played if _written(pieces, *each) != _expected(chat, *each)), None)
-    except (ValueError, IndexError) as error:
-        wrong, cause = ((), ()), error
-    else:
-        cause = None
-    if wrong is not None:
-        raise ModelError(
-            f"The chat format {chat.name} of this model cannot be written as a Go template of Ollama's. Export with "
-            "--to gguf, and serve the file by llama.cpp, which reads its chat template: llama-server --jinja -m FILE"
-        ) from cause
+    pieces = _exact_pieces(chat)
     stops = dict.fromkeys(chat.decode([id_]) for id_ in chat.stop_token_ids)
     rollout = config.get("rollout") or {}
     lines = [
@@ -84,6 +72,22 @@ def modelfile(chat: ChatFormat, config: Mapping[str, Any]) -> str:
         f"PARAMETER num_predict {rollout.get('max_turn_tokens', 512)}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _exact_pieces(chat: ChatFormat) -> _Pieces:
+    """The pieces of a chat format, if conversations are made of them."""
+    cause: Exception | None = None
+    try:
+        pieces = _probe(chat)
+        played = _conversations(1 if pieces.between_calls is None else 2)
+        if all(_written(pieces, *each) == _expected(chat, *each) for each in played):
+            return pieces
+    except (ValueError, IndexError) as error:
+        cause = error
+    raise ModelError(
+        f"The chat format {chat.name} of this model cannot be written as a Go template of Ollama's. Export with "
+        "--to gguf, and serve the file by llama.cpp, which reads its chat template: llama-server --jinja -m FILE"
+    ) from cause
 
 
 # --- what the chat format writes ------------------------------------------------------------------------------------
