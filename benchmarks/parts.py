@@ -146,13 +146,14 @@ class StepResult:
     metrics: Mapping[str, float]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Watcher:
     """Stands in for the recorder of a run."""
 
     results: list[StepResult]
     after: Callable[[], None]
     progress: Progress = field(default_factory=Progress)
+    stage: int = 0
 
     def step(self, step: int, groups: Sequence[Group], metrics: Mapping[str, float], _texts: Any) -> Sequence[str]:
         self.results.append(StepResult(step, groups, metrics))
@@ -172,4 +173,5 @@ def trainer_of(
     """The training loop on the chosen samples; its steps' results go to ``results``, then ``after`` is called."""
     prompts = replace(local.prompts, train=[each for each in local.prompts.train if chosen(each)], held_out=[])
     watcher: Any = Watcher(results, after)
-    return replace(local, prompts=prompts, recorder=watcher).loop()
+    parts = replace(local, prompts=prompts, recorder=watcher)
+    return parts.loop(parts.place, parts.play)

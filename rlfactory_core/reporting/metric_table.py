@@ -139,6 +139,7 @@ METRICS = (
     Metric("tool/NAME/latency_p95_s", "95th percentile; also `latency_p50_s` and `latency_max_s`", "Latency by tool"),
     Metric("loss", "of the policy", "Loss"),
     Metric("nll", "with `train.method` sft or rft: negative log-likelihood of a trained token, in nats", "Likelihood"),
+    Metric("eval/nll", "with sft: the same of held-out demonstrations, in evaluations", "Likelihood", "held out"),
     Metric("learnt_from", "with sft or rft: number of attempts that are learnt from"),
     Metric("left_out", "with sft or rft: number of attempts that are not"),
     Metric("stage", "in a run of several stages: the number of the current one, from 1"),

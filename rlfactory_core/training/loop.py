@@ -17,6 +17,7 @@ from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.reporting.trajectories import stored
 from rlfactory_core.training.checkpoints import BEST, mark_best, save_checkpoint
 from rlfactory_core.training.evaluation import Evaluator, HeldOut
+from rlfactory_core.training.held_out_loss import HeldOutLoss
 from rlfactory_core.training.methods import Method
 from rlfactory_core.training.place import Place
 from rlfactory_core.training.playing import GroupInFlight, Playing
@@ -35,6 +36,7 @@ class Loop:
         folder: of the checkpoints.
         place: among the run's stages, of which this training is one.
         recorder: in the first process only.
+        loss: on held-out demonstrations, measured in each evaluation; None: there are none.
     """
 
     engine: Engine
@@ -48,6 +50,7 @@ class Loop:
     folder: Path
     place: Place
     recorder: Recorder | None
+    loss: HeldOutLoss | None = None
     held_out: HeldOut = field(default_factory=HeldOut, init=False)  # after the last step so far
     _pending: Sequence[int] = field(default=(), init=False)  # positions begun and not trained, in the first process
 
@@ -90,12 +93,13 @@ class Loop:
         ends = not self.place.is_last and step == self.place.last(self.config.train.steps)
         self.held_out = await self.evaluator.between(step, self.config.eval.every, self.stopping.until, now=ends)
         self.stopping.ended = self.held_out.ended
+        loss = await self.loss.metrics() if self.loss is not None and self.held_out.groups else {}
         everything, self._pending = await self._everything(groups, self.playing.untrained())
         played = outcomes(everything, self.evaluator.tasks.success, self.playing.index)
         self.playing.finish(*await self.engine.processes.broadcast((played, self._pending)))
         if self.recorder is not None:
             played_by = step_metrics(step, everything, self.config.train) if self.method.plays else {}
-            numbers = {**played_by, **self.method.metrics(everything), **update, **self.held_out.metrics}
+            numbers = {**played_by, **self.method.metrics(everything), **update, **self.held_out.metrics, **loss}
             numbers |= {"replays": float(replays), **clock.metrics(groups, self.engine.processes.size)}
             self.stopping.left_out(step, everything, self.method.left_out(everything))
             self.stopping.guard(self.recorder.step(step, everything, numbers, stored(everything, self.decode)))

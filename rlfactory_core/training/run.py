@@ -37,6 +37,7 @@ from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.tasks.room import CheckedPrompts, check_prompts
 from rlfactory_core.training.checkpoints import LATEST, checkpoints, newest_readable, none_yet, roll_back, saved
 from rlfactory_core.training.evaluation import Evaluator
+from rlfactory_core.training.held_out_loss import HeldOutLoss
 from rlfactory_core.training.loop import Loop
 from rlfactory_core.training.methods import GroupComparison, Imitation, Method
 from rlfactory_core.training.methods.grpo import rewards_of_turns
@@ -221,7 +222,7 @@ class OpenRun:
             engine.stage(_start(run, place.number), fresh=before is not None)
         if self.recorder is not None:
             self.recorder.stage = place.number
-        method, samples, play = self._method(stage, play)
+        method, samples, play, loss = self._method(stage, play)
         top = before.stopping.until.top if before is not None else -inf
         until = Until(train.until, train.patience, self.tasks.success, config.eval.attempts, top=top)
         loop = Loop(
@@ -236,26 +237,28 @@ class OpenRun:
             run.folder.checkpoints,
             place,
             self.recorder,
+            loss,
         )
         if before is None:
             loop.load(self.resumed.get("loop", {}))
         return loop
 
-    def _method(self, stage: Stage, play: Play) -> tuple[Method, Sequence[Sample], Play]:
-        """The method of a stage, and what it plays."""
+    def _method(self, stage: Stage, play: Play) -> tuple[Method, Sequence[Sample], Play, HeldOutLoss | None]:
+        """The method of a stage, what it plays, and its loss on demonstrations that it is not trained on."""
         config, train, rank = stage.config, stage.config.train, self.engine.processes.rank
         if not STAGE_METHODS[train.method].imitates:
             advantage = stage.advantage or rewards_of_turns
             if train.method == OPD:
                 advantage = TeacherCredit(train.teacher_discount, advantage, train.reward_weight)
             method = GroupComparison(train, advantage, config.rollout.max_tokens, config.seed, rank)
-            return method, self.prompts.train, play
+            return method, self.prompts.train, play, None
         if STAGE_METHODS[train.method].plays:
             worth = Where(train.where).holds if train.where else self._succeeds
-            return Imitation(train, worth, train.winners, config.seed, rank), self.prompts.train, play
+            return Imitation(train, worth, train.winners, config.seed, rank), self.prompts.train, play, None
         say = self.run.progress.say if self.engine.processes.first else _silent
         source = open_source(train, self.tasks, self.prompts.train, self.prompts.held_out, say)
-        return Imitation(train, source.worth, 0, config.seed, rank), source.samples, source.play
+        imitation = Imitation(train, source.worth, 0, config.seed, rank)
+        return imitation, source.samples, source.play, HeldOutLoss(self.engine, source, imitation)
 
     def _succeeds(self, trajectory: Trajectory) -> bool:
         """Whether an attempt has the highest score that means success, or if it has none, the highest reward."""

@@ -58,7 +58,9 @@ def test_each_stage_is_in_the_record(whole_run: Path) -> None:
     assert rows[0]["nll"] > rows[3]["nll"]
     assert not {"reward", "mismatch_kl", "sampled_tokens_s"} & rows[0].keys()
     assert {"reward", "mismatch_kl", "learnt_from"} <= rows[4].keys()
-    assert "eval/exact_match" in rows[3]  # where a stage ends it is known how far it came
+    assert {"eval/exact_match", "eval/called", "eval/nll"} <= rows[
+        3
+    ].keys()  # where a stage ends it is known how far it came
     assert (rows[7]["lr"], rows[8]["lr"]) == (7.5e-4, 5e-4)  # the schedule of each stage is its own
 
 
