@@ -66,12 +66,17 @@ class Above:
         self.cache, self.rows, self.lengths = cache, rows, lengths
         self.longest = int(lengths.max())
         having = lengths > 0
-        self._nodes, of_node = torch.unique(rows[having], return_inverse=True)
-        count, every = len(self._nodes), torch.arange(len(rows), device=rows.device)
+        used, of_node = torch.unique(rows[having], return_inverse=True)
+        first, last = int(used[0]), int(used[-1])
+        self._used: slice | Tensor = used
+        if last - first < 2 * len(used):  # a view of all rows between them is cheaper than a copy of those in use
+            self._used, of_node = slice(first, last + 1), rows[having] - first
+        self._count = count = last + 1 - first if isinstance(self._used, slice) else len(used)
         # A trajectory with nothing before its own tokens gives these keys no weight, so it may stand in any group.
+        every = torch.arange(len(rows), device=rows.device)
         group = every % count
         group[having] = of_node
-        order, sizes = group.argsort(stable=True), torch.bincount(group)
+        order, sizes = group.argsort(stable=True), torch.bincount(group, minlength=count)
         self._width = int(sizes.max())
         rank = torch.empty_like(order)
         rank[order] = every - (sizes.cumsum(0) - sizes)[group[order]]
@@ -82,7 +87,7 @@ class Above:
 
     def of_each(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of each trajectory, [B, kv_heads, longest, dim]."""
-        if len(self._nodes) == 1:
+        if self._count == 1:
             keys, values = self.stored(layer)
             return keys.expand(len(self.rows), -1, -1, -1), values.expand(len(self.rows), -1, -1, -1)
         store = self.cache.layers[layer]
@@ -91,10 +96,7 @@ class Above:
     def stored(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of the G rows that are used, [G, kv_heads, longest, dim]."""
         store = self.cache.layers[layer]
-        if len(self._nodes) == 1:
-            rows = slice(int(self._nodes[0]), int(self._nodes[0]) + 1)
-            return store.keys[rows, :, : self.longest], store.values[rows, :, : self.longest]
-        return store.keys[self._nodes, :, : self.longest], store.values[self._nodes, :, : self.longest]
+        return store.keys[self._used, :, : self.longest], store.values[self._used, :, : self.longest]
 
     def multiply(self, x: Tensor, stored: Tensor) -> Tensor:
         """Products of the trajectories' x [B, kv_heads, repeat, n] and their rows in ``stored`` [G, kv_heads, n, m].
@@ -104,7 +106,7 @@ class Above:
         batch, kv_heads, repeat, width = x.shape
         together, apart = self._index(kv_heads)
         rows = x.reshape(batch * kv_heads, -1).index_select(0, together)
-        found = torch.matmul(rows.view(len(self._nodes), kv_heads, self._width * repeat, width), stored)
+        found = torch.matmul(rows.view(self._count, kv_heads, self._width * repeat, width), stored)
         return found.view(len(together), -1).index_select(0, apart).view(batch, kv_heads, repeat, -1)
 
     def _index(self, kv_heads: int) -> tuple[Tensor, Tensor]:
