@@ -93,7 +93,9 @@ def check_source(train: TrainConfig, tasks: Tasks) -> None:
     elif Path(given).is_file():
         if scored := [name for name in where.names if name == REWARD or name not in FACTS]:
             raise ConfigError(
-                f"train.where={where.text}: the rows of {given} have no {scored[0]}. Of a run: --warm-start RUN"
+                f"train.where={where.text}: traces in a file are not scored, so they have no {scored[0]}. Learn from "
+                "the run itself (--warm-start RUN), or choose when the file is written: rlfactory trace RUN "
+                "--export FILE --where CONDITION"
             )
         read_traces(Path(given))
     else:

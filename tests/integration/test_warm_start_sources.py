@@ -65,5 +65,5 @@ def test_what_names_no_source_is_refused_before_anything_is_opened(cli: Cli, fir
     good = tmp_path / "good.jsonl"
     good.write_text('{"prompt": "Who?", "completion": "Ann."}\n')
     refused = cli.refusal(*RUN, "--warm-start", good, "--where", "reward > 0")
-    assert f"the rows of {good} have no reward" in refused
+    assert "traces in a file are not scored, so they have no reward" in refused
     assert "keeps none of" in cli.refusal(*RUN, "--warm-start", first, "--where", "tool_calls > 99")

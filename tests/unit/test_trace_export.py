@@ -187,3 +187,29 @@ def test_nothing_is_overwritten_and_a_filter_that_keeps_nothing_says_what_there_
 def test_the_condition_also_chooses_what_is_shown(folder: RunFolder) -> None:
     assert "1 of 1 trajectories" in run(str(folder.path), "--where", "reward >= 0.25")
     assert decode  # the texts of the example are those of its ids
+
+
+@pytest.mark.slow
+def test_trl_reads_what_is_exported(tmp_path: Path) -> None:
+    data_utils = pytest.importorskip("trl.data_utils")
+    datasets = pytest.importorskip("datasets")
+    for name in ("sft.jsonl", "sft.parquet"):
+        export_traces([make_trajectory(), make_trajectory(calls=2)], tmp_path / name)
+        kind = "json" if name.endswith("jsonl") else "parquet"
+        files, cache = str(tmp_path / name), str(tmp_path / f"cache-{kind}")
+        rows = datasets.load_dataset(kind, data_files=files, split="train", cache_dir=cache)
+        for row in rows:
+            assert data_utils.is_conversational(row)
+            tools = json.loads(row["tools"]) if isinstance(row["tools"], str) else row["tools"]
+            text = qwen_tokenizer().apply_chat_template(row["messages"], tools=tools, tokenize=False)
+            assert '"name": "search"' in text
+            assert "<tool_call>" in text
+            assert "<answer>Tarn</answer>" in text
+
+
+def qwen_tokenizer() -> Any:
+    from chat_tokenizers import QWEN, make_tokenizer
+
+    from rlfactory_core.chat.families.qwen3 import QWEN3_TEMPLATE
+
+    return make_tokenizer(QWEN3_TEMPLATE, QWEN)

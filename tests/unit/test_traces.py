@@ -214,11 +214,9 @@ def test_the_model_sees_a_trace_as_at_inference() -> None:
 
 
 def test_schemas_keep_the_order_in_which_prompts_show_them() -> None:
-    schema = {
-        "properties": {"city": {"description": "Where.", "type": "string"}},
-        "required": ["city"],
-        "type": "object",
-    }
+    city = {"description": "Where.", "type": "string", "default": None}
+    kind = {"enum": ["int", None], "default": {"type": "int"}, "type": "object"}
+    schema = {"properties": {"city": city, "kind": kind}, "required": ["city"], "type": "object"}
     tool = {"type": "function", "function": {"name": "f", "description": "", "parameters": schema}}
     (read,) = read_trace({"messages": TURNS, "tools": [tool]}, PLACE).shown(()).tools or ()
     assert json.dumps(read.parameters) == json.dumps(schema)
