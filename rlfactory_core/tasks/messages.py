@@ -221,7 +221,10 @@ class _Conversation:
             )
             return (None if not texts and "call" in kinds else texts), thoughts
         if role == "tool":  # a result as data
-            return json.dumps(_without_nulls(content), ensure_ascii=False), ""
+            try:
+                return json.dumps(_without_nulls(content), ensure_ascii=False), ""
+            except TypeError as error:
+                raise self.wrong(item, f"a result that can be written as JSON ({error})") from error
         if content == []:
             return None, ""
         types = sorted({str(part.get("type") if isinstance(part, Mapping) else part)[:40] for part in parts})
@@ -251,7 +254,10 @@ class _Conversation:
                 raise self.wrong(item, f"arguments of {name} that are a JSON object; got {given!r:.200}")
             unused = (f"call_{number}" for number in count(len(self.names)) if f"call_{number}" not in self.names)
             call_id = str(call.get("id", "")) or next(unused)
-            text = given if isinstance(given, str) and given.strip() else json.dumps(arguments, ensure_ascii=False)
+            try:
+                text = given if isinstance(given, str) and given.strip() else json.dumps(arguments, ensure_ascii=False)
+            except TypeError as error:
+                raise self.wrong(item, f"arguments of {name} that can be written as JSON ({error})") from error
             found.append(ToolCall(call_id, name, text, arguments))
             self.open[call_id] = self.names[call_id] = name
         return tuple(found)
@@ -269,7 +275,7 @@ def _kind(part: Any) -> str | None:
     """What a part of a content is: a text, a thought or a call; None: something else, such as an image."""
     if isinstance(part, str):
         return "text"
-    kind = _PARTS.get(part.get("type", "text")) if isinstance(part, Mapping) else None
+    kind = _PARTS.get(str(part.get("type", "text"))) if isinstance(part, Mapping) else None
     return kind if kind and isinstance(part.get("value", part.get(_TEXT_KEYS.get(kind, ""))), str) else None
 
 

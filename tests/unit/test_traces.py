@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +221,62 @@ def test_schemas_keep_the_order_in_which_prompts_show_them() -> None:
     tool = {"type": "function", "function": {"name": "f", "description": "", "parameters": schema}}
     (read,) = read_trace({"messages": TURNS, "tools": [tool]}, PLACE).shown(()).tools or ()
     assert json.dumps(read.parameters) == json.dumps(schema)
+
+
+WEIRD = [
+    None,
+    "",
+    " ",
+    0,
+    -1,
+    1.5,
+    True,
+    float("nan"),
+    [],
+    {},
+    [None],
+    [[]],
+    {"role": "user"},
+    "{",
+    "[1]",
+    "\ud83d",
+    "null",
+    b"x",
+    10**30,
+]
+
+
+def damaged(value: Any, rng: random.Random) -> Any:
+    """The value with one part of it replaced, taken out or written twice."""
+    if rng.random() < 0.15 or not isinstance(value, dict | list) or not value:
+        return rng.choice(WEIRD)
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    key = rng.choice(list(copy)) if isinstance(copy, dict) else rng.randrange(len(copy))
+    action = rng.random()
+    if action < 0.1:
+        del copy[key]  # type: ignore[arg-type]
+    elif action < 0.2 and isinstance(copy, list):
+        copy.append(copy[key])
+    else:
+        copy[key] = damaged(copy[key], rng)  # type: ignore[index]
+    return copy
+
+
+def test_a_damaged_row_is_read_or_refused_in_words_and_nothing_else() -> None:
+    rng, read, refused = random.Random(39), 0, list[str]()
+    rows = [*LAYOUTS.values(), {"query": "Who?", "answers": LISTED, "tools": [{**BARE, "parameters": FLAT}]}]
+    for _ in range(4000):
+        row = rng.choice(rows)
+        for _ in range(rng.randint(1, 3)):
+            row = damaged(row, rng)
+            row = row if isinstance(row, dict) else dict(LAYOUTS["OpenAI"])
+        try:
+            trace = read_trace(row, PLACE)
+        except DataError as error:
+            refused += [str(error)]
+        else:
+            read += 1
+            assert trace.turns
+            assert len(trace.learnt) == len(trace.turns)
+    assert 400 < read < 3000
+    assert [words for words in refused if not words.startswith(PLACE)] == []
