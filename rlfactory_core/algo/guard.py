@@ -7,9 +7,10 @@ from math import isfinite, isnan
 from statistics import pstdev
 
 from rlfactory_core.algo.evaluation import changed, wilson
-from rlfactory_core.algo.guard_past import LONG, LONGEST, REWARD, STEPS, Past, Row, nothing_trained
-from rlfactory_core.algo.guard_start import ATTEMPTS, START, Remedies, Signs
+from rlfactory_core.algo.guard_past import EQUAL, LONG, LONGEST, REWARD, STEPS, Past, Row, nothing_trained
+from rlfactory_core.algo.guard_start import ATTEMPTS, LAST, START, Remedies, Signs
 from rlfactory_core.algo.guard_table import CHANGES, LIMITS, Finding
+from rlfactory_core.algo.stages import GRPO, STAGE_METHODS, StageMethod
 
 STOPPED_BY = "train.guard: "  # the beginning of the reason for a stop
 QUIET = 10  # steps without a finding, after which it is reported again
@@ -41,7 +42,7 @@ class Guard:
         top: the highest reward of an attempt; None: the sum of the weights.
         success: the metric that means success; by default exact_match, or the score with the largest weight.
         remedies: what the advice names to a run that earns nothing.
-        plays: whether the policy plays the attempts; if they are demonstrations, only the updates are followed.
+        method: of the training; if the policy does not play, only the updates are followed. None: GRPO.
     """
 
     def __init__(
@@ -51,10 +52,9 @@ class Guard:
         top: float | None = None,
         success: str = "",
         remedies: Remedies | None = None,
-        *,
-        plays: bool = True,
+        method: StageMethod | None = None,
     ) -> None:
-        self._plays, self._remedies = plays, remedies or Remedies()
+        self._method, self._remedies = method or STAGE_METHODS[GRPO], remedies or Remedies()
         models = [name for name in weights if "judge" in name.lower()] if opinions is None else opinions
         judges = [name for name, weight in weights.items() if weight > 0 and name in models]
         truths = [name for name, weight in weights.items() if weight == 0 and name not in models]
@@ -70,6 +70,8 @@ class Guard:
     def add(self, row: Row) -> tuple[list[Finding], list[Finding]]:
         """What the run shows after one more step; and what of it is new."""
         past = self._past
+        if not self._method.compares:
+            row = {name: value for name, value in row.items() if name != EQUAL}  # it learns from equal groups as well
         gaps = {
             f"{truth} - {judge}": right - opinion  # so that its best is the least gap
             for judge, truth in self._pairs
@@ -89,9 +91,9 @@ class Guard:
     def _findings(self, past: Past) -> Iterator[Finding]:
         """The most telling first: it is the reason of a stop."""
         yield from _broken(past)
-        if not self._plays:
+        if not self._method.plays:
             return
-        if not self._succeeded and (text := self.start(past.rows)):
+        if self._method.rewarded and not self._succeeded and (text := self.start(past.rows[-LAST:])):
             yield Finding(START, text)
         yield from _reward_falls(past)
         apart = list(_scores_part(past, self._weights))
@@ -112,6 +114,8 @@ class Guard:
 
     def measured(self, rows: Sequence[Row]) -> str:
         """The same of the passes of an evaluation; of fewer attempts, only what is beyond doubt."""
+        if not self._method.rewarded:
+            return ""
         sizes = [int((row.get(ATTEMPTS) or 0) / (row.get("groups") or 1)) for row in rows]
         signs = Signs.of(rows, self._success, max(sizes, default=1))
         return "" if signs.cause == "failing" else signs.text(self._success, self._remedies)
@@ -119,7 +123,7 @@ class Guard:
     def whole(self) -> list[str]:
         """What the run as a whole shows when it has ended."""
         steps = len(self._past.rows)
-        if not steps or not self._plays:
+        if not steps or not self._method.plays:
             return []
         begins = f"In all {steps} steps" if steps > 1 else "In all 1 step"
         nothing = [name for name in dict.fromkeys((REWARD, self._success)) if name and name not in self._earned]
@@ -158,7 +162,7 @@ class Guard:
     def apart(self, held_out: float | None, samples: float) -> list[str]:
         """Says that training succeeds far more often than the held-out samples do."""
         trained = self._past.window(LONG).mean(self._success)
-        if not self._plays or held_out is None or not samples or not 0 <= held_out <= 1:
+        if not self._method.plays or held_out is None or not samples or not 0 <= held_out <= 1:
             return []
         if not trained - held_out >= GAP or trained <= wilson(held_out, int(samples))[1]:
             return []

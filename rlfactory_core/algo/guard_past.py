@@ -17,6 +17,7 @@ _SEEN = 128  # older rows, evenly chosen, that say what is usual
 _DIFFERENCES = 100  # between neighbouring steps, from which a metric's noise is estimated
 _QUARTILE = 0.614  # of |x - y|, times this, is the deviation of normal x and y; a few jumps do not change it
 REWARD = "reward"
+EQUAL = "equal_groups"
 OF_UPDATES = ("entropy", "grad_norm", "kl", "loss", "mismatch_kl")  # 0 where nothing is trained, which says nothing
 _CRITIC = ("critic_loss", "verl/critic/vf_loss")  # with a critic, equal rewards have a gradient
 
@@ -111,7 +112,7 @@ class Past:
 
 def nothing_trained(row: Row) -> bool:
     """Whether a step had no gradient because all attempts of each group got the same reward."""
-    equal = row.get("equal_groups") or 0.0
+    equal = row.get(EQUAL) or 0.0
     lost = row.get("masked_groups", row.get("masked"))
     if not equal or lost or any(name in row for name in _CRITIC):
         return False

@@ -17,6 +17,7 @@ START = "start"  # the name of the finding
 ATTEMPTS = "attempts"  # the metric: how many were played
 SILENT = 48  # attempts without a valid call that are enough to say so: it makes one in fewer than 6 % of them
 FAILING = 200  # attempts without a success, of a policy that calls: it succeeds in fewer than 1.5 %
+LAST = 100  # steps that are looked at
 MOST = 0.5  # share of the attempts
 SOME = 0.25
 Cause = Literal["", "cut", "unparsed", "unknown", "silent", "failing"]
@@ -83,7 +84,7 @@ class Signs:
 
     attempts: int  # that no fault masks
     reward: float  # mean
-    success: float  # mean
+    success: float | None  # mean; None: it was not measured
     called: float | None  # share with a valid call; None: no tool is offered
     unparsed: float  # share with a call that cannot be read
     unknown: float  # share of the calls that name a tool that does not exist
@@ -105,7 +106,7 @@ class Signs:
         return cls(
             attempts=int(played - masked),
             reward=_mean(rows, REWARD) or 0.0,
-            success=_mean(rows, success) or 0.0,
+            success=_mean(rows, success),
             called=_mean(rows, "called"),
             unparsed=_mean(rows, "unparsed") or 0.0,
             unknown=calls.get("tool/unknown/calls", 0.0) / (sum(calls.values()) or 1.0),
@@ -117,7 +118,11 @@ class Signs:
     def cause(self) -> Cause:
         """Why nothing is earned; empty: something is, or too few attempts say so."""
         silent = self.called == 0
-        if self.success > 0 or self.attempts < (SILENT if silent and self.reward <= 0 else FAILING):
+        if (
+            self.success is None
+            or self.success > 0
+            or self.attempts < (SILENT if silent and self.reward <= 0 else FAILING)
+        ):
             return ""
         if self.reward > 0 and not silent:
             return ""

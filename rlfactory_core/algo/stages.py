@@ -36,6 +36,8 @@ class StageMethod:
         keys: of those that only some methods read, those that it reads.
         plays: whether the policy plays the attempts; else they are demonstrations.
         attempts: the least of a group.
+        compares: whether the attempts of a group are compared, so that equal ones teach nothing.
+        rewarded: whether it learns from rewards alone, so that a policy which earns nothing learns nothing.
     """
 
     means: Mapping[str, Any] = field(default_factory=dict)
@@ -43,6 +45,8 @@ class StageMethod:
     keys: Collection[str] = ()
     plays: bool = True
     attempts: int = 1
+    compares: bool = False
+    rewarded: bool = True
 
     @property
     def imitates(self) -> bool:
@@ -51,7 +55,7 @@ class StageMethod:
 
 
 STAGE_METHODS: Mapping[str, StageMethod] = {
-    GRPO: StageMethod(attempts=2),
+    GRPO: StageMethod(attempts=2, compares=True),
     # 33 steps of 6 rows at 2e-4 took SmolLM2-135M from no right call of BFCL to 0.43.
     SFT: StageMethod(
         {**IMITATION, "group_size": 1},
@@ -64,7 +68,11 @@ STAGE_METHODS: Mapping[str, StageMethod] = {
         {**_PLAIN, "steps": 20, "prompts_per_step": 16, "group_size": 8, "updates_per_step": 2, "lr": 5e-5},
         ("where", "winners"),
     ),
-    OPD: StageMethod(suits={"refill": False}, keys=("teacher", "teacher_device", "teacher_discount", "reward_weight")),
+    OPD: StageMethod(
+        suits={"refill": False},
+        keys=("teacher", "teacher_device", "teacher_discount", "reward_weight"),
+        rewarded=False,
+    ),
 }
 _OF_SOME = {key for method in STAGE_METHODS.values() for key in method.keys}
 

@@ -73,7 +73,7 @@ class Recorder:
         metrics = {component_metric(name): weight for name, weight in weights.items()}
         self._methods = methods
         self._guards = [  # a stage is not compared with what came before it
-            Guard(metrics, opinions, top, component_metric(success), advice, plays=STAGE_METHODS[name].plays)
+            Guard(metrics, opinions, top, component_metric(success), advice, STAGE_METHODS[name])
             for name, advice in zip(methods, remedies or [Remedies()] * len(methods), strict=True)
         ]
         self.stage = 0

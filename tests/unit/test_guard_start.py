@@ -14,6 +14,8 @@ from said import Said
 from rlfactory_core.algo.evaluation import EvalPass
 from rlfactory_core.algo.guard import Guard
 from rlfactory_core.algo.guard_start import SILENT, Remedies, Signs
+from rlfactory_core.algo.stages import STAGE_METHODS
+from rlfactory_core.cli.run import _again
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.training.record import Recorder
 
@@ -93,6 +95,13 @@ def test_a_healthy_run_is_never_advised(seed: int) -> None:
             assert not guard.add({**row, "called": 0.0})[1], number
 
 
+@pytest.mark.parametrize(("method", "found"), [("grpo", {"start", "equal"}), ("rft", {"start"}), ("opd", set())])
+def test_a_method_that_compares_nothing_learns_from_equal_groups(method: str, found: set[str]) -> None:
+    guard = Guard(WEIGHTS, remedies=SHOWN, method=STAGE_METHODS[method])
+    new = [guard.add({**NOTHING, "trained_tokens": 900.0, "grad_norm": 0.3})[1] for _ in range(20)]
+    assert {finding.name for each in new for finding in each} == found
+
+
 def test_groups_that_are_alike_although_some_succeed_need_more_attempts() -> None:
     guard = Guard(WEIGHTS, remedies=SHOWN)
     new = [guard.add({**NOTHING, "exact_match": 0.2, "reward": 0.2, "called": 0.5})[1] for _ in range(12)]
@@ -124,6 +133,18 @@ def test_an_evaluation_in_which_some_call_is_not_beyond_doubt(tmp_path: Path) ->
     recorder.evaluated("before", EvalPass("eval-before"), [make_group([0.0] * 400)], [])
     recorder.advise("before training")
     assert recorder.warnings() == []
+
+
+def test_a_success_that_was_not_measured_is_not_zero() -> None:
+    rows = [{name: value for name, value in NOTHING.items() if name != "exact_match"}] * 5
+    assert Signs.of(rows, "exact_match", 8).cause == ""
+
+
+def test_the_command_is_that_of_the_run_without_its_folder_and_without_a_password() -> None:
+    given = ("--plugin", "./my shop.py", "--out", "runs/a", "--judge", "http://me:secret@host/v1", "--resume-or-start")
+    assert _again(given) == "rlfactory run --plugin './my shop.py' --judge http://host/v1"
+    assert _again(("--plugin", "search", "--out=a", "train.lr=1e-5")) == "rlfactory run --plugin search train.lr=1e-5"
+    assert _again(("--plugin", "search", "--", "trainer.nnodes=1")) == ""  # words after it would be verl's
 
 
 def test_shares_are_those_of_all_groups() -> None:
