@@ -234,14 +234,13 @@ class Stopping:
         first, self._left_out = self._left_out is None, bool(self._left_out)
         if not out:
             return
-        faults = [fault.message for each in out for fault in each.faults]
-        rewards = ", ".join(f"{each.reward:g}" for each in out[:3])
-        why = faults[0] if faults else f"it does not meet the condition train.where; rewards: {rewards}"
-        text = (
-            f"{len(out)} of {len(groups)} demonstrations are not learnt from. The first, of '{out[0].sample.id}': {why}"
-        )
+        example = next((each for each in out if each.faults), out[0])
+        why = f"reward {example.reward:g}, stop {example.stop.value}; train.where decides"
+        why = example.faults[0].message if example.faults else why
+        many = f"{len(out)} of {len(groups)} demonstrations are not learnt from"
+        text = f"{many}. Such as sample '{example.sample.id}': {why}"
         if first and len(out) == len(groups):
-            raise TrainingError(f"Step {step}: {text}")
+            raise TrainingError(f"Step {step}: {text}. Mend the demonstrations, or the condition.")
         if not self._left_out:
             self._progress.say(f"warning: step {step}: {text}")
         self._left_out = True

@@ -7,13 +7,17 @@ from collections.abc import Sequence
 import pytest
 from reporting_examples import make_group, make_trajectory
 from runs import TINY_TASK
+from said import Said
 
 from rlfactory_core.config import RunConfig
-from rlfactory_core.errors import UsageError
+from rlfactory_core.engines.base import Processes
+from rlfactory_core.errors import TrainingError, UsageError
 from rlfactory_core.runner import prepare
 from rlfactory_core.training.methods import Imitation
 from rlfactory_core.training.place import Place
+from rlfactory_core.training.stopping import Stopping, Until
 from rlfactory_core.types import Group, Trajectory
+from rlfactory_core.utils.interrupt import StopRequest
 
 SFT = {"method": "sft", "source": "solve"}
 OPD = ("train.method=opd", "train.teacher=big")
@@ -92,6 +96,25 @@ def test_attempts_that_are_worth_it_are_learnt_from_and_the_others_counted() -> 
     assert imitation().metrics([group]) == {"learnt_from": 2.0, "left_out": 2.0}
     assert imitation(most=1).metrics([group]) == {"learnt_from": 1.0, "left_out": 3.0}
     assert len(imitation(updates=3).batches([group], 1)) == 3
+    assert imitation().left_out([make_group((0.0, 0.0))]) == []  # that no attempt succeeds does not end a run
+
+
+def test_demonstrations_that_are_left_out_are_named_and_a_run_without_any_stops() -> None:
+    heard = Said()
+    train = resolved("train.method=sft").train
+    stopping = Stopping(train, Until({}, 0, "exact_match"), Processes(), StopRequest(), heard)
+    method = Imitation(train, lambda each: each.reward > 0, 0, seed=0)
+    groups = [make_group((1.0,)), make_group((0.0,))]
+    stopping.left_out(1, groups, method.left_out(groups))
+    stopping.left_out(2, groups, method.left_out(groups))  # once is enough
+    (line,) = heard.lines
+    assert line == (
+        "warning: step 1: 1 of 2 demonstrations are not learnt from. Such as sample 'q1': reward 0, stop final_answer; "
+        "train.where decides"
+    )
+    none = Stopping(train, Until({}, 0, "exact_match"), Processes(), StopRequest(), heard)
+    with pytest.raises(TrainingError, match="1 of 1 demonstrations"):
+        none.left_out(1, groups[1:], method.left_out(groups[1:]))
 
 
 def test_rejection_sampling_trains_as_supervised_training_on_the_winners() -> None:

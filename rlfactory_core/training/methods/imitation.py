@@ -55,6 +55,10 @@ class Imitation:
         ]
 
     def left_out(self, groups: Sequence[Group]) -> list[Trajectory]:
+        """The demonstrations that are not learnt from; that attempts of the policy are not worth it is no news."""
+        return [] if self.plays else self._others(groups)
+
+    def _others(self, groups: Sequence[Group]) -> list[Trajectory]:
         """The attempts that are not learnt from; those that a fault masks are another matter."""
         kept = {id(each) for group in groups for each in self._chosen(group.trajectories)}
         return [each for group in groups for each in group.trajectories if not each.masked and id(each) not in kept]
@@ -69,6 +73,6 @@ class Imitation:
 
     def metrics(self, groups: Sequence[Group]) -> Mapping[str, float]:
         """The numbers of attempts that are learnt from and left out."""
-        out = len(self.left_out(groups))
+        out = len(self._others(groups))
         kept = sum(len(self._chosen(group.trajectories)) for group in groups)
         return {"learnt_from": float(kept), "left_out": float(out)}
