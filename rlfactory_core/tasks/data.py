@@ -130,8 +130,9 @@ def _read_array(path: Path) -> Iterator[Row]:
         rows = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path} cannot be read as a JSON array: {error}.") from error
+    escapes = "\\u" in text  # a search through the whole file, which is not done for each row
     for number, row in enumerate(rows):
-        yield _checked(row, f"{path}, row {number} (from 0)", "an array of objects", escapes="\\u" in text)
+        yield _checked(row, f"{path}, row {number} (from 0)", "an array of objects", escapes=escapes)
 
 
 def _checked(row: Any, place: str, expected: str, *, escapes: bool) -> Row:
