@@ -103,6 +103,8 @@ class TrainConfig(Section):
     """With method=opd: weight of ``advantage``, which is added to what the teacher thinks; 0: rewards do not count."""
     lr: Annotated[float, Field(gt=0.0)] = 1e-6
     """Learning rate of AdamW."""
+    optimizer_bits: Literal[8, 32] = 32
+    """Of each of AdamW's two moments of a weight. 8 needs a quarter of their memory, more time, and bitsandbytes."""
     muon_lr: Annotated[float, Field(ge=0.0)] = 0.0
     """Learning rate of Muon for the hidden matrices; 0: AdamW for everything."""
     weight_decay: Annotated[float, Field(ge=0.0)] = 0.0

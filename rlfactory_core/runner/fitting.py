@@ -27,14 +27,17 @@ def fitted(run: Resolved, progress: Progress) -> Resolved:
         ModelError: the model's configuration cannot be found or read.
     """
     config, memory = run.config, run.traits.memory
-    if config.model is None or memory is None:
+    # What verl needs was estimated, and measured on no GPU: it is shown, and nothing is refused for it.
+    if config.model is None or memory is None or config.engine_name != "local":
         return run
-    if run.registry.find(config.engine, "engine").name == "local":
-        from rlfactory_core.engines import local_model
+    from rlfactory_core.engines import local_model
 
-        local_model(config.model, progress)  # a GGUF file's shape is known once it is read
+    local_model(config.model, progress)  # a GGUF file's shape is known once it is read
     _, estimate = estimates(config.model, memory)
-    most = largest(estimate(config))
+    try:
+        most = largest(estimate(config))
+    except (AttributeError, TypeError):  # a configuration without the usual widths, such as that of a state space
+        return run
     if most is None or most.fits is not False:
         return run
     free = [key for key in _FREE if not _is_set(config, key)]
@@ -44,7 +47,7 @@ def fitted(run: Resolved, progress: Progress) -> Resolved:
     changed = with_keys(config, keys) if keys else config
     least = largest(estimate(changed)) or most
     assert least.limit is not None
-    need = f"about {least.total / _GIB:.1f} GiB of memory, and {least.limit / _GIB:.1f} are free"
+    need = f"about {least.total / _GIB:.1f} GiB of memory, and may take {least.limit / _GIB:.1f}"
     if SURE * least.total > least.limit:
         parts = sorted(least.parts, key=lambda part: -part.size)[:3]
         raise ConfigError(

@@ -63,6 +63,7 @@ from rlfactory_core.engines.local.decoding.decoder import Request, SlotDecoder
 from rlfactory_core.engines.local.learning.learner import Learner
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model.half import compute_in_bfloat16
+from rlfactory_core.engines.local.model.onednn import keep_few_kernels
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.algo.losses import LossOptions
@@ -70,6 +71,7 @@ from rlfactory_core.types import SamplingParams, TrainBatch, TrainSequence
 from rlfactory_core.utils.memory import return_memory
 
 torch.set_num_threads(1)
+keep_few_kernels()
 held = lambda: 1024 * int(re.search(r"VmRSS:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(sys.argv[1])).eval()
 policy = RaggedPolicy(model)

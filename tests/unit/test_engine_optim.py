@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import math
-from typing import Any
+import sys
+from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -11,6 +14,7 @@ from tiny_models import make_model
 from torch import nn
 
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions, schedule_factor
+from rlfactory_core.errors import CheckpointError, MissingExtraError
 
 
 def fill(model: nn.Module, value: float = 0.01, seed: int = 0) -> None:
@@ -109,9 +113,11 @@ def test_gradients_are_clipped_and_the_norm_is_from_before() -> None:
     assert taken
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_a_resumed_optimizer_goes_on_as_if_nothing_had_happened(dtype: torch.dtype) -> None:
-    options = OptimizerOptions(lr=1e-3, muon_lr=0.02, weight_decay=0.1, warmup_steps=4)
+@pytest.mark.parametrize(("dtype", "bits"), [(torch.float32, 32), (torch.bfloat16, 32), (torch.float32, 8)])
+def test_a_resumed_optimizer_goes_on_as_if_nothing_had_happened(dtype: torch.dtype, bits: Literal[8, 32]) -> None:
+    if bits == 8:
+        pytest.importorskip("bitsandbytes")
+    options = OptimizerOptions(lr=1e-3, muon_lr=0.02, weight_decay=0.1, warmup_steps=4, bits=bits)
 
     def train(model: nn.Module, optimizer: Optimizer, steps: range) -> None:
         for step in steps:
@@ -125,7 +131,10 @@ def test_a_resumed_optimizer_goes_on_as_if_nothing_had_happened(dtype: torch.dty
     half = make_model("qwen3").to(dtype)
     first = Optimizer(half, options)
     train(half, first, range(3))
-    state, weights = first.state_dict(), copy(half)
+    saved = io.BytesIO()
+    torch.save(first.state_dict(), saved)
+    saved.seek(0)
+    state, weights = torch.load(saved, weights_only=True), copy(half)
     resumed = make_model("qwen3", seed=1).to(dtype)
     resumed.load_state_dict(weights, strict=False)
     second = Optimizer(resumed, options)
@@ -133,3 +142,30 @@ def test_a_resumed_optimizer_goes_on_as_if_nothing_had_happened(dtype: torch.dty
     train(resumed, second, range(3, 6))
     assert second.steps == 6
     assert all(torch.equal(tensor, copy(resumed)[name]) for name, tensor in copy(whole).items())
+    with pytest.raises(CheckpointError, match=f"has {bits} bits"):
+        Optimizer(resumed, replace(options, bits=40 - bits)).load_state_dict(state)
+
+
+def test_moments_of_8_bits_take_a_quarter_and_give_almost_the_same() -> None:
+    pytest.importorskip("bitsandbytes")
+
+    def train(bits: Literal[8, 32]) -> tuple[nn.Module, int]:
+        torch.manual_seed(0)
+        model = nn.Linear(256, 64, bias=False)
+        optimizer = Optimizer(model, OptimizerOptions(lr=1e-2, bits=bits))
+        for step in range(5):
+            fill(model, seed=step)
+            optimizer.step()
+        held = io.BytesIO()
+        torch.save(optimizer.state_dict(), held)
+        return model, held.tell()
+
+    (whole, much), (small, little) = train(32), train(8)
+    assert little < much / 3
+    assert 0 < (whole.weight - small.weight).abs().mean() < 3e-3  # five steps of 1e-2
+
+
+def test_what_is_missing_for_8_bits_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "bitsandbytes.optim", None)
+    with pytest.raises(MissingExtraError, match=r"rlfactory-core\[bits\]"):
+        Optimizer(nn.Linear(4, 4), OptimizerOptions(lr=1e-2, bits=8))

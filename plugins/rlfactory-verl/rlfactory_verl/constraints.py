@@ -54,10 +54,7 @@ def _not_in_verl(config: EngineSettings) -> Iterator[str]:
     if train.loss == SAPO and train.aggregation != "trajectory":
         yield f"train.loss={SAPO}: verl has it with train.aggregation=trajectory only. Set that, {local}."
     yield from _estimator(train.advantage)
-    if train.muon_lr:
-        yield f"train.muon_lr={train.muon_lr:g}: verl's FSDP engine has AdamW only. Set it to 0, {local}."
-    if train.schedule == "linear":
-        yield f"train.schedule=linear: verl's FSDP engine has constant and cosine. Choose one of them, {local}."
+    yield from _optimizer(train, local)
     if train.prompts != UNIFORM:
         yield (
             f"train.prompts={train.prompts}: verl's trainer does not report results back to a prompt sampler. Use "
@@ -77,6 +74,15 @@ def _not_in_verl(config: EngineSettings) -> Iterator[str]:
         yield f"rollout.deterministic=true: vLLM's batches depend on time. Set it to false, {local}."
     if not train.steps:
         yield "train.steps=0 trains nothing; to measure a model use `rlfactory eval`."
+
+
+def _optimizer(train: TrainConfig, local: str) -> Iterator[str]:
+    if train.optimizer_bits != _DEFAULT.optimizer_bits:
+        yield f"train.optimizer_bits={train.optimizer_bits}: verl's FSDP engine has 32. Leave it out, {local}."
+    if train.muon_lr:
+        yield f"train.muon_lr={train.muon_lr:g}: verl's FSDP engine has AdamW only. Set it to 0, {local}."
+    if train.schedule == "linear":
+        yield f"train.schedule=linear: verl's FSDP engine has constant and cosine. Choose one of them, {local}."
 
 
 def _estimator(name: str) -> Iterator[str]:

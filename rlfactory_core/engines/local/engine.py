@@ -45,6 +45,7 @@ from rlfactory_core.engines.local.model.lora import (
     add_lora,
     load_adapter_weights,
 )
+from rlfactory_core.engines.local.model.onednn import keep_few_kernels
 from rlfactory_core.engines.local.model.pack import common_prefix
 from rlfactory_core.engines.local.model.policy import Policy
 from rlfactory_core.engines.local.processes import worker_processes
@@ -118,6 +119,8 @@ class LocalEngine(Engine):
         self._stack.enter_context(quiet_transformers())
         self.processes = self._compute = Compute(workers, thread)
         torch.set_num_threads(threads)
+        if config.model is not None:
+            keep_few_kernels()
         tiny = config.model is None and config.dtype == "auto"  # bf16 would not make it faster, and would cost accuracy
         self._dtype = choose_dtype("float32" if tiny else config.dtype, choose_device(config.device))
         # With adapters, a checkpoint's weights have them merged in.

@@ -43,7 +43,7 @@ def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) ->
     half = width < 4
     products = 2 if not elsewhere and chooses_bfloat16_products(config, size.parameters) else width
     held = [*_weights(config, size, width, products)]
-    state = 12 if half else 8  # two moments in fp32, and the copy
+    state = 2 * config.train.optimizer_bits // 8 + (4 if half else 0)  # two moments, and the copy
     held.append(MemoryPart("optimizer", size.trained * state, f"trained parameters x {state} bytes (AdamW)"))
     if config.train.advantage == GAE:
         held.append(MemoryPart("critic", size.parameters * (18 if products < 4 else 16), "the same again, for gae"))
@@ -116,7 +116,7 @@ def model_size(model: str, lora: LoraConfig | None = None) -> ModelSize:
     """
     empty = make_empty(model)
     config = empty.config.get_text_config()
-    heads = config.num_attention_heads
+    heads = getattr(config, "num_attention_heads", None) or 1  # a state space has none
     width = getattr(config, "head_dim", None) or config.hidden_size // heads
     parameters = sum(each.numel() for each in empty.parameters())
     shape = ModelShape(

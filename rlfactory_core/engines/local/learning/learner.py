@@ -161,6 +161,7 @@ def make_learner(
         warmup_steps=train.warmup_steps,
         total_steps=train.steps * train.updates_per_step,
         schedule=train.schedule,
+        bits=train.optimizer_bits,
     )
     optimizer = Optimizer(policy.model, options)
     truncate = train.truncate_weight if train.staleness else None

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import version
 from typing import Any, Literal
 
 import torch
+from packaging.version import Version
 from torch import nn
+
+from rlfactory_core.errors import CheckpointError, MissingExtraError
+
+_BETAS = (0.9, 0.95)
+_FUSED_FROM = 10**7  # weights on a CPU, of which the fused step takes a tenth of the time
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +29,7 @@ class OptimizerOptions:
     warmup_steps: int = 0
     total_steps: int = 0  # for the decaying schedules
     schedule: Literal["constant", "cosine", "linear"] = "constant"
+    bits: Literal[8, 32] = 32  # of AdamW's moments
 
 
 def schedule_factor(step: int, options: OptimizerOptions) -> float:
@@ -58,9 +68,7 @@ class Optimizer:
         decay = options.weight_decay
         self._optimizers: list[tuple[torch.optim.Optimizer, float]] = []  # with their learning rates
         if rest:
-            fused = all(p.is_cuda for p in rest)  # the other implementations need as much memory again for their terms
-            adamw = torch.optim.AdamW(rest, lr=options.lr, weight_decay=decay, betas=(0.9, 0.95), fused=fused)
-            self._optimizers.append((adamw, options.lr))
+            self._optimizers.append((_adamw(rest, options), options.lr))
         if hidden:
             muon = torch.optim.Muon(hidden, lr=options.muon_lr, weight_decay=decay)
             self._optimizers.append((muon, options.muon_lr))
@@ -112,12 +120,41 @@ class Optimizer:
             "steps": self.steps,
             "optimizers": [each.state_dict() for each, _ in self._optimizers],
             "master": masters,
+            "bits": self.options.bits,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        bits = state.get("bits", 32)
+        if bits != self.options.bits:
+            raise CheckpointError(
+                f"The checkpoint's optimizer has {bits} bits, and train.optimizer_bits={self.options.bits}. Set "
+                f"train.optimizer_bits={bits}."
+            )
         self.steps = state["steps"]
         for (optimizer, _), saved in zip(self._optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
         for name, (_, master) in self._masters.items():
             master.data.copy_(state["master"][name])
         self._publish()
+
+
+def _adamw(parameters: Sequence[nn.Parameter], options: OptimizerOptions) -> torch.optim.Optimizer:
+    """AdamW, with moments of 8 bits in blocks (Dettmers et al. 2022, arXiv 2110.02861) if so wanted.
+
+    Raises:
+        MissingExtraError: bitsandbytes, which has those, is missing, or too old to compute on the CPU.
+    """
+    keys: dict[str, Any] = {"lr": options.lr, "weight_decay": options.weight_decay, "betas": _BETAS}
+    if options.bits == 32:
+        # The other implementations need as much memory again for their terms.
+        fused = all(p.is_cuda for p in parameters) or sum(p.numel() for p in parameters) >= _FUSED_FROM
+        return torch.optim.AdamW(parameters, fused=fused, **keys)
+    try:
+        if Version(version("bitsandbytes")) < Version("0.50"):
+            raise ImportError
+        made: torch.optim.Optimizer = import_module("bitsandbytes.optim").AdamW8bit(parameters, **keys)
+    except ImportError as error:
+        raise MissingExtraError(
+            "train.optimizer_bits=8 needs bitsandbytes 0.50 or newer: python -m pip install 'rlfactory-core[bits]'"
+        ) from error
+    return made

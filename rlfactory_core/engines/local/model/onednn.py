@@ -7,6 +7,7 @@ take nearly all of a small model's time.
 
 from __future__ import annotations
 
+import os
 from functools import cache
 from pathlib import Path
 from types import MethodType
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
+KERNELS = 64  # more than a model's layers need for one shape of training and one of sampling
 SMALLEST = 2**22  # multiplications; in a smaller product the overhead outweighs the gain
 TOLERANCE = 1e-4  # of sums of 64 products of standard normal numbers
 
@@ -75,6 +77,16 @@ def _forward(self: nn.Linear, input: Tensor) -> Tensor:  # noqa: A002 - the name
     else:
         output = _product(input, weight)
     return output if self.bias is None else output + self.bias
+
+
+def keep_few_kernels() -> None:
+    """Let oneDNN forget kernels that were not used for long; to be called before its first product.
+
+    By default it keeps 1,024 of half a megabyte each, and sampling makes two with each new length. Both caches, its own
+    and that of torch's layer above it, hold a kernel.
+    """
+    for name in ("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "LRU_CACHE_CAPACITY"):
+        os.environ.setdefault(name, str(KERNELS))
 
 
 def padding_of(rows: int) -> int:
