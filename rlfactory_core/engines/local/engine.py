@@ -25,6 +25,7 @@ from rlfactory_core.engines.exports import Origin, write_adapter
 from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.decoding.sampler import LocalSampler
 from rlfactory_core.engines.local.learning.learner import Learner, make_learner
+from rlfactory_core.engines.local.learning.optimizer import adamw_of_8_bits
 from rlfactory_core.engines.local.memory import memory
 from rlfactory_core.engines.local.model.half import compute_in_bfloat16, computes_in_bfloat16
 from rlfactory_core.engines.local.model.loading import (
@@ -83,6 +84,8 @@ class LocalEngine(Engine):
             )
         if train.advantage == GAE:
             _check_critic(train)
+        if train.optimizer_bits == 8:
+            adamw_of_8_bits()
         if train.kl > 0 and train.lora is not None and train.lora.adapter:
             raise ConfigError(
                 f"train.kl={train.kl:g} compares with the start model, and of an adapter that is trained further there "

@@ -23,7 +23,7 @@ from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.utils.memory import free_memory
 
 _USABLE = 0.9  # of the free memory, which other programs use as well
-_LIBRARIES = {"cpu": 2**29, "cuda": 2**30}  # bytes that torch, transformers and CUDA themselves take
+_LIBRARIES = {"cpu": 3 * 2**28, "cuda": 2**30}  # bytes that torch, transformers, compiled kernels and CUDA take
 _CAPACITY = 256  # tokens of a slot at first, which are doubled as often as needed
 
 

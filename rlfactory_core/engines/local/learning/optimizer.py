@@ -139,22 +139,27 @@ class Optimizer:
 
 
 def _adamw(parameters: Sequence[nn.Parameter], options: OptimizerOptions) -> torch.optim.Optimizer:
-    """AdamW, with moments of 8 bits in blocks (Dettmers et al. 2022, arXiv 2110.02861) if so wanted.
-
-    Raises:
-        MissingExtraError: bitsandbytes, which has those, is missing, or too old to compute on the CPU.
-    """
+    """Raises as `adamw_of_8_bits`."""
     keys: dict[str, Any] = {"lr": options.lr, "weight_decay": options.weight_decay, "betas": _BETAS}
     if options.bits == 32:
         # The other implementations need as much memory again for their terms.
         fused = all(p.is_cuda for p in parameters) or sum(p.numel() for p in parameters) >= _FUSED_FROM
         return torch.optim.AdamW(parameters, fused=fused, **keys)
+    made: torch.optim.Optimizer = adamw_of_8_bits()(parameters, **keys)
+    return made
+
+
+def adamw_of_8_bits() -> Any:
+    """bitsandbytes' class, moments in blocks (Dettmers et al. 2022, arXiv 2110.02861).
+
+    Raises:
+        MissingExtraError: bitsandbytes is missing, or too old to compute on the CPU.
+    """
     try:
         if Version(version("bitsandbytes")) < Version("0.50"):
             raise ImportError
-        made: torch.optim.Optimizer = import_module("bitsandbytes.optim").AdamW8bit(parameters, **keys)
+        return import_module("bitsandbytes.optim").AdamW8bit
     except ImportError as error:
         raise MissingExtraError(
             "train.optimizer_bits=8 needs bitsandbytes 0.50 or newer: python -m pip install 'rlfactory-core[bits]'"
         ) from error
-    return made
