@@ -20,7 +20,7 @@ from machine import describe, sized
 from seeds import measure_seeds, run_plugin
 
 TASK = str(Path(__file__).with_name("two_hop_search.py"))
-SIZE = ("train.steps=300", "train.prompts_per_step=4", "eval.every=50", "eval.limit=0", "train.until=")
+SIZE = ("train.steps=150", "train.prompts_per_step=4", "eval.every=50", "eval.limit=0", "train.until=")
 KEYS = (*SIZE, "train.workers=1", *sized((), ("task.short=true",)))
 START, NEAR, NOTHING = 0.02, 0.05, 0.05  # at most; below the teacher; at most
 GREEDY, SAMPLED = "exact_match", "sampled/exact_match"
