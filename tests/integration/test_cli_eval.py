@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from fake_openai import Reply, error, said, serve
 
 from rlfactory_core.cli.main import invoke
 from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.tasks.traces import read_traces
 from rlfactory_core.types import StopReason
 
 PLUGIN = '''
@@ -98,6 +100,60 @@ def test_an_oracle_through_the_real_tool(plugin: str, capsys: pytest.CaptureFixt
     assert [item.trajectory.sample.id for item in stored] == ["Ann", "Ben", "Cyd", "Dot"]
     assert {item.trajectory.stop for item in stored} == {StopReason.FINAL_ANSWER}
     assert "OPENAI" not in folder.config.read_text()
+
+
+AGENT = """
+import json, os, sys, urllib.request
+
+def ask(messages):
+    body = {"messages": messages, "model": os.environ["OPENAI_MODEL"]}
+    headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"}
+    address = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    request = urllib.request.Request(address, json.dumps(body).encode(), headers)
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+
+sample = json.load(sys.stdin)
+messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": sample["prompt"]}]
+first = ask(messages)
+print(ask([*messages, first, {"role": "user", "content": "Sure?"}])["content"])
+"""
+
+
+@pytest.mark.slow
+def test_a_teacher_behind_a_server_is_recorded_as_traces(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the task's own loop asked it, and what an agent of the user's own asked it, with its own prompts."""
+    Path("agent.py").write_text(AGENT)
+    Path("data.jsonl").write_text('{"prompt": "Who?", "answer": "Ann"}\n{"prompt": "When?", "answer": "Now"}\n')
+    agent = [
+        "--agent",
+        f"{sys.executable} agent.py",
+        "--data",
+        "data.jsonl",
+        "data.columns.answer=answer",
+        "--reward",
+        "exact_match",
+    ]
+    with serve(oracle) as server:
+        few = ["--api", server.url, "eval.sampled=false", "--out"]
+        assert invoke(["eval", "--plugin", plugin, *few, "tools"]) == 0
+    with serve(lambda body: said("Ann, I think." if len(body["messages"]) < 3 else "Ann")) as server:
+        few = ["--api", server.url, "eval.sampled=false", "--out"]
+        assert invoke(["eval", *agent, *few, "agent"]) == 0
+    for name in ("tools", "agent"):
+        assert invoke(["trace", name, "--export", f"{name}.jsonl", "--where", "exact_match == 1"]) == 0
+    capsys.readouterr()
+    tools, asked = (read_traces(Path(f"{name}.jsonl")) for name in ("tools", "agent"))
+    assert [message.content for message in tools[0].messages] == ["Where is Ann?", "", "Tarn", "<answer>Tarn</answer>"]
+    assert (len(tools), [tool.name for tool in tools[0].tools or ()]) == (4, ["find"])
+    assert [[(each.role, each.content) for each in trace.messages] for trace in asked] == [
+        [
+            ("system", "Be brief."),
+            ("user", "Who?"),
+            ("assistant", "Ann, I think."),
+            ("user", "Sure?"),
+            ("assistant", "Ann"),
+        ]
+    ]
 
 
 def test_the_table_and_the_trace_are_for_people(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
