@@ -137,8 +137,9 @@ def test_a_damaged_or_a_foreign_file_is_refused_and_leaves_nothing(tmp_path: Pat
         (data.replace(b"blk.1.ffn_up", b"blk.1.ffn_gr"), "is not read exactly"),
     ):
         file.write_bytes(wrong)
-        with pytest.raises(ModelError, match=reason):
+        with pytest.raises(ModelError, match=reason) as refused:
             local_model(str(file))
+        assert f"'{file}'" in str(refused.value)
     with pytest.raises(ModelError, match="There is no file"):
         local_model(str(tmp_path / "other.gguf"))
     assert not [path for path in cache.glob("gguf/*") if path.is_dir()]

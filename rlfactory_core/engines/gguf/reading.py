@@ -17,7 +17,7 @@ from filelock import FileLock
 
 from rlfactory_core.cache import build_once, cache_root, file_digest
 from rlfactory_core.engines.exports import NOWHERE, complete
-from rlfactory_core.engines.gguf.header import Header, is_gguf, read_header
+from rlfactory_core.engines.gguf.header import SUFFIX, Header, is_gguf, read_header
 from rlfactory_core.engines.gguf.rope import TENSOR, llama3_parameters
 from rlfactory_core.engines.gguf.splits import set_split
 from rlfactory_core.errors import MissingExtraError, ModelError, RlfactoryError
@@ -74,9 +74,9 @@ def unpack(file: Path, folder: Path, progress: Progress) -> None:
         ModelError: the file is damaged, or is not read exactly.
     """
     with _explained(file), tempfile.TemporaryDirectory() as empty:
-        alone = Path(empty) / file.name  # transformers prefers a tokenizer.json beside it
+        alone = Path(empty) / f"model{SUFFIX}"  # transformers prefers a tokenizer.json beside it
         alone.symlink_to(file.resolve())
-        model, tokenizer = _read(alone)
+        model, tokenizer = _read(file, alone)
         progress.advance()
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
@@ -84,12 +84,16 @@ def unpack(file: Path, folder: Path, progress: Progress) -> None:
         progress.advance()
 
 
-def _read(file: Path) -> tuple[Any, Any]:
-    """A model that can only be saved, and its tokenizer: as transformers reads them, with what it leaves out."""
+def _read(file: Path, alone: Path) -> tuple[Any, Any]:
+    """A model that can only be saved, and its tokenizer: as transformers reads them, with what it leaves out.
+
+    Args:
+        alone: a link to the file, in a folder of its own.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-    header, where = read_header(file), {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+    header, where = read_header(file), {"pretrained_model_name_or_path": str(alone.parent), "gguf_file": alone.name}
     tokenizer = AutoTokenizer.from_pretrained(**where)
     if header.metadata.get("tokenizer.ggml.model") == "gpt2":
         tokenizer = _byte_level(file, header, tokenizer.backend_tokenizer)
@@ -117,7 +121,7 @@ def _byte_level(file: Path, header: Header, backend: Any) -> Any:
     core = json.loads(backend.to_str())
     core["added_tokens"] = [each for each in core["added_tokens"] if each["id"] < metadata["tokenizer.ggml.tokens"]]
     plain = Tokenizer.from_str(json.dumps(core))
-    set_split(plain, str(metadata.get("tokenizer.ggml.pre", "default")), file.name)
+    set_split(plain, str(metadata.get("tokenizer.ggml.pre", "default")), str(file))
     ids = {name: metadata.get(f"tokenizer.ggml.{key}_token_id") for name, key in _SPECIAL.items()}
     special = {name: plain.id_to_token(id_) for name, id_ in ids.items() if id_ is not None}
     return PreTrainedTokenizerFast(
