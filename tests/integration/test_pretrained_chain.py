@@ -24,11 +24,11 @@ pytestmark = [
 
 STAGES = {
     "stages": [
-        {"method": "sft", "source": "solve", "steps": 10, "prompts_per_step": 8, "lr": 1e-3},
+        {"method": "sft", "source": "solve", "steps": 8, "prompts_per_step": 6, "lr": 1e-3},
         {"method": "grpo", "steps": 2, "prompts_per_step": 2, "group_size": 4, "lr": 1e-5},
     ],
     "train": {"lora": {"rank": 8}},
-    "eval": {"every": 0, "limit": 8, "sampled": False},
+    "eval": {"every": 0, "limit": 4, "sampled": False},
     "rollout": {"max_turn_tokens": 64},
 }
 TRANSFORMERS = """
