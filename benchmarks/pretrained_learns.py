@@ -53,9 +53,9 @@ def configuration(
 ) -> dict[str, Any]:
     """Two stages; ``every``: steps between two evaluations."""
     goal = {"until": {f"sampled/{score}": UNREACHED}}
-    short = sized({}, {"steps": 2, "prompts_per_step": 2})
+    short = sized({}, {"steps": 1, "prompts_per_step": 2})
     stages = [{"method": "sft", "source": "solve", **sft, **goal, **short}, {"method": "grpo", **grpo, **short}]
-    evaluation = {"every": sized(every, 2), "limit": sized(200, 2)}
+    evaluation = {"every": sized(every, 1), "limit": sized(200, 1)}
     return {"stages": stages, "eval": evaluation, "checkpoint": {"every": 0}, **sections}
 
 
@@ -117,7 +117,8 @@ class Run:
 
 
 def run(seed: int, scratch: Path) -> Run:
-    return Run(seed, [_measured(name, seed, scratch / f"{name}-{seed}") for name in CASES])
+    names = sized([*CASES], ["bfcl"])
+    return Run(seed, [_measured(name, seed, scratch / f"{name}-{seed}") for name in names])
 
 
 def _measured(name: str, seed: int, folder: Path) -> Found:
@@ -158,14 +159,11 @@ def _weights() -> Path:
 
 def report(runs: Sequence[Run], command: str) -> str:
     rows = ["| task | seed | minutes | as it is | after the supervised stage | after GRPO |", "|---" * 6 + "|"]
-    for name in CASES:
-        for one in runs:
-            (found,) = [each for each in one.found if each.case == name]
-            scores = [
-                f"{greedy:.3f} / {sampled:.3f}" for greedy, sampled in zip(found.greedy, found.sampled, strict=True)
-            ]
-            mark = "" if found.held else "**"
-            rows.append(f"| {name} | {mark}{one.seed}{mark} | {found.seconds / 60:.0f} | " + " | ".join(scores) + " |")
+    for seed, found in sorted(((one.seed, each) for one in runs for each in one.found), key=lambda row: row[1].case):
+        both = zip(found.greedy, found.sampled, strict=True)
+        scores = [f"{greedy:.3f} / {sampled:.3f}" for greedy, sampled in both]
+        mark = "" if found.held else "**"
+        rows.append(f"| {found.case} | {mark}{seed}{mark} | {found.seconds / 60:.0f} | " + " | ".join(scores) + " |")
     return (
         "# Real weights on a machine without a GPU\n\n"
         "SmolLM2-135M-Instruct, all weights, from the GGUF file that a package of the index holds. Held-out score,\n"
