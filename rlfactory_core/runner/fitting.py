@@ -10,7 +10,7 @@ from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.fitting import Estimate, fitting, keys_text, savings, with_keys
 from rlfactory_core.engines.memory import MemoryPhase, ModelSize, largest
 from rlfactory_core.engines.settings import EngineSettings
-from rlfactory_core.errors import ConfigError
+from rlfactory_core.errors import ConfigError, ModelError
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.resolving import Resolved
 
@@ -24,7 +24,6 @@ def fitted(run: Resolved, progress: Progress) -> Resolved:
 
     Raises:
         ConfigError: it cannot fit all the same.
-        ModelError: the model's configuration cannot be found or read.
     """
     config, memory = run.config, run.traits.memory
     # What verl needs was estimated, and measured on no GPU: it is shown, and nothing is refused for it.
@@ -32,11 +31,13 @@ def fitted(run: Resolved, progress: Progress) -> Resolved:
         return run
     from rlfactory_core.engines import local_model
 
-    local_model(config.model, progress)  # a GGUF file's shape is known once it is read
-    _, estimate = estimates(config.model, memory)
     try:
+        local_model(config.model, progress)  # a GGUF file's shape is known once it is read
+        _, estimate = estimates(config.model, memory)
         most = largest(estimate(config))
     except (AttributeError, TypeError):  # a configuration without the usual widths, such as that of a state space
+        return run
+    except ModelError:  # which the run raises again when it opens its model, after the cheaper checks of its data
         return run
     if most is None or most.fits is not False:
         return run
