@@ -24,6 +24,8 @@ from rlfactory_core.errors import MissingExtraError, ModelError, RlfactoryError
 from rlfactory_core.reporting.progress import Progress
 
 _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
+_CONTROL, _USER_DEFINED = 3, 4  # in tokenizer.ggml.token_type: tokens that a text is searched for before it is split
+_AS_IT_IS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 _LARGE = 10**9  # parameters, from which on the folder has bfloat16 instead of float32
 _WIDE = ("qwen3", "qwen3moe")  # architectures whose width of a head transformers does not read
 _OWN_ROPE = ("gpt-oss", "qwen35", "qwen35moe")  # architectures whose scaled positions transformers reads
@@ -113,13 +115,18 @@ def _read(file: Path, alone: Path) -> tuple[Any, Any]:
 
 
 def _byte_level(file: Path, header: Header, backend: Any) -> Any:
-    """The tokenizer that the file describes: transformers adds tokens of its own, and does not know all splits."""
+    """The tokenizer that the file describes: transformers adds other tokens, and does not know all splits."""
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
     metadata = header.metadata
     core = json.loads(backend.to_str())
-    core["added_tokens"] = [each for each in core["added_tokens"] if each["id"] < metadata["tokenizer.ggml.tokens"]]
+    kinds = enumerate(metadata.get("tokenizer.ggml.token_type", ()))
+    core["added_tokens"] = [
+        {"id": id_, "content": backend.id_to_token(id_), "special": kind == _CONTROL, **_AS_IT_IS}
+        for id_, kind in kinds
+        if kind in (_CONTROL, _USER_DEFINED)
+    ]
     plain = Tokenizer.from_str(json.dumps(core))
     set_split(plain, str(metadata.get("tokenizer.ggml.pre", "default")), str(file))
     ids = {name: metadata.get(f"tokenizer.ggml.{key}_token_id") for name, key in _SPECIAL.items()}
