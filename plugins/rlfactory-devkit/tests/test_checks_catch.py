@@ -29,7 +29,10 @@ def failed(results: dict[str, CheckResult]) -> set[str]:
 def test_a_good_task_passes_all() -> None:
     results = check("good", *SLOW)
     assert list(results) == list(CHECKS)
-    assert {name: result.evidence for name, result in results.items() if not result.passed} == {}
+    assert {name: result.evidence for name, result in results.items() if not result.passed} == {
+        "stored": ("no run is named: --run RUN",)
+    }
+    assert failed(results) == set()
     assert "words of eval never occur in train, such as 'kemu'" in results["splits"].evidence[-1]
 
 
