@@ -24,12 +24,12 @@ pytestmark = [
 
 STAGES = {
     "stages": [
-        {"method": "sft", "source": "solve", "steps": 8, "prompts_per_step": 6, "lr": 1e-3},
+        {"method": "sft", "source": "solve", "steps": 8, "prompts_per_step": 4, "lr": 1e-3},
         {"method": "grpo", "steps": 2, "prompts_per_step": 2, "group_size": 4, "lr": 1e-5},
     ],
     "train": {"lora": {"rank": 8}},
-    "eval": {"every": 0, "limit": 4, "sampled": False},
-    "rollout": {"max_turn_tokens": 64},
+    "eval": {"every": 0, "limit": 3, "sampled": False},
+    "rollout": {"max_turn_tokens": 40},
 }
 TRANSFORMERS = """
 import json, sys, torch
@@ -41,7 +41,7 @@ if adapter:
     from peft import PeftModel
     model = PeftModel.from_pretrained(model, adapter)
 ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt")
-answer = model.generate(**ids, max_new_tokens=64, do_sample=False)[0, ids["input_ids"].shape[1]:]
+answer = model.generate(**ids, max_new_tokens=40, do_sample=False)[0, ids["input_ids"].shape[1]:]
 print("ANSWER", json.dumps(tokenizer.decode(answer)))
 """
 VLLM = """
@@ -49,10 +49,10 @@ import json, sys
 from vllm import LLM, SamplingParams
 folder, prompt = sys.argv[1:]
 model = LLM(folder, dtype="float32", enforce_eager=True, max_model_len=512)
-ids = model.get_tokenizer()(prompt, add_special_tokens=False)["input_ids"]
-sampling = SamplingParams(temperature=0.0, max_tokens=64, skip_special_tokens=False)
-(answer,) = model.generate([{"prompt_token_ids": ids}], sampling)
-print("ANSWER", json.dumps(answer.outputs[0].text))
+tokenizer = model.get_tokenizer()
+ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+(answer,) = model.generate([{"prompt_token_ids": ids}], SamplingParams(temperature=0.0, max_tokens=40))
+print("ANSWER", json.dumps(tokenizer.decode(answer.outputs[0].token_ids)))
 """
 
 
@@ -106,10 +106,10 @@ def test_a_model_that_makes_no_call_learns_to_call_and_to_answer(place: Path) ->
     summary = json.loads((place / "run/summary.json").read_text("utf-8"))
     before, after = summary["eval"]["before"], summary["eval"]["after"]
     assert (before["exact_match"], before["called"]) == (0.0, 0.0)
-    assert after["exact_match"] >= 0.7
-    assert after["called"] >= 0.7
+    assert after["exact_match"] > 0.6
+    assert after["called"] > 0.6
     assert [stage["method"] for stage in summary["stages"]] == ["sft", "grpo"]
-    assert summary["steps"] == 12
+    assert summary["steps"] == 10
 
 
 def test_rewards_can_be_given_anew(place: Path) -> None:
