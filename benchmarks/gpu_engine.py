@@ -196,7 +196,7 @@ def updated(shape: Shape, how: Update, lora: bool) -> str:
         checkpoint_activations(model)
     size = parameters(model)
     learner = Learner(policy, Optimizer(model, OptimizerOptions(lr=1e-6, explode_norm=1e9)), Workers(), LossOptions())
-    packed = [pack(how.batch(shape.vocab_size), DEVICE)]
+    packed = [pack(how.batch(shape.vocab_size), DEVICE, share_prefix=True)]
     kind = "LoRA, rank 32" if lora else "all weights"
     named = f"| {shape.name} | {kind} | {how.sequences} x {how.tokens:,} | {'yes' if how.checkpointing else 'no'} |"
     try:

@@ -48,7 +48,7 @@ def batch(model: Any = None) -> TrainBatch:
 
 
 def packed() -> Packed:
-    return pack(batch().sequences, torch.device("cpu"))
+    return pack(batch().sequences, torch.device("cpu"), share_prefix=True)
 
 
 def learner(policy: Policy, **options: Any) -> Learner:
@@ -166,7 +166,7 @@ def test_sampling_goes_through_the_adapters_without_their_dropout() -> None:
         finished = decoder.step()
     tokens = finished[0][1]
     ids = (*item.ids, *tokens.token_ids)
-    own = pack([train_sequence(ids, [0] * 20 + [1] * 10)], torch.device("cpu"))
+    own = pack([train_sequence(ids, [0] * 20 + [1] * 10)], torch.device("cpu"), share_prefix=True)
     with torch.no_grad():
         expected = policy.target_logits(own).log_softmax(-1).gather(1, own.target_ids[:, None])[:, 0]
     assert (torch.tensor(tokens.logprobs) - expected).abs().max() < 1e-4

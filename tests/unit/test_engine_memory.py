@@ -49,7 +49,7 @@ learner = Learner(
 row = tokens // 8
 mask = (0,) + (1,) * (row - 1)
 rows = [TrainSequence(tuple(range(n, n + row)), mask, (1.0,) * row, (-1.0,) * row) for n in range(8)]
-packed = pack(rows, torch.device("cpu"))
+packed = pack(rows, torch.device("cpu"), share_prefix=True)
 for _ in range(2):
     assert learner.step([packed]).taken
 print(peak() - before)

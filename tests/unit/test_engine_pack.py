@@ -41,9 +41,9 @@ def read_back(packed: Packed, number: int) -> list[tuple[int, ...]]:
     return found
 
 
-def check(sequences: list[TrainSequence], **options: bool) -> Packed:
+def check(sequences: list[TrainSequence], *, share_prefix: bool = True) -> Packed:
     """Each target is predicted by exactly the tokens before it, and has its own numbers."""
-    packed = pack(sequences, torch.device("cpu"), **options)
+    packed = pack(sequences, torch.device("cpu"), share_prefix=share_prefix)
     assert packed.flat_ids.numel() == sum(node.length for node in packed.nodes)
     for number, each in enumerate(sequences):
         own = packed.sequence == number
@@ -109,7 +109,7 @@ def test_a_microbatch_keeps_its_budget_and_a_group_together(seed: int) -> None:
     rng.shuffle(order)
     parts = split(order, 500, share_prefix=True)
     assert sorted(each.ids for part in parts for each in part) == sorted(each.ids for each in made)
-    sizes = [pack(part, torch.device("cpu")).flat_ids.numel() for part in parts]
+    sizes = [pack(part, torch.device("cpu"), share_prefix=True).flat_ids.numel() for part in parts]
     assert max(sizes) <= 500
     assert sum(sizes) < 0.4 * sum(len(each.ids) for each in made)
 

@@ -145,7 +145,7 @@ def test_packed_training_equals_eager(name: str, shared: bool) -> None:
     names = [key for key, p in model.named_parameters() if p.requires_grad]
     parameters = [p for p in model.parameters() if p.requires_grad]
     gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-    packed = pack(sequences, torch.device("cpu"))
+    packed = pack(sequences, torch.device("cpu"), share_prefix=True)
     assert (packed.nodes[0].length >= len(PREFIX) and {node.parent for node in packed.nodes[1:]} == {0}) == shared
     ours, _ = token_logprobs(RaggedPolicy(model).target_logits(packed), packed.target_ids, 1.0)
     assert (ours - torch.cat(expected)).abs().max() < 1e-4
@@ -160,13 +160,13 @@ def test_the_padded_forward_gives_the_same_targets() -> None:
     model = make_model("llama")
     sequences = [train_sequence(random_ids(n, n), [0] * 4 + [1] * (n - 4), n) for n in (20, 9, 33)]
     padded = PaddedPolicy(model).target_logits(pack(sequences, torch.device("cpu"), share_prefix=False))
-    ragged = RaggedPolicy(model).target_logits(pack(sequences, torch.device("cpu")))
+    ragged = RaggedPolicy(model).target_logits(pack(sequences, torch.device("cpu"), share_prefix=True))
     assert (padded - ragged).abs().max() < 1e-3
 
 
 def test_one_sequence_and_one_token() -> None:
     model = make_model("qwen3")
-    packed = pack([train_sequence(random_ids(2, 1), [0, 1])], torch.device("cpu"))
+    packed = pack([train_sequence(random_ids(2, 1), [0, 1])], torch.device("cpu"), share_prefix=True)
     logits = RaggedPolicy(model).target_logits(packed)
     model.set_attn_implementation("eager")
     expected = model(torch.tensor([random_ids(2, 1)]), use_cache=False).logits[0, :1]
@@ -179,7 +179,7 @@ def test_gradient_checkpointing_changes_nothing(name: str) -> None:
     model = make_model(name)
     policy = RaggedPolicy(model.train())
     sequences = [train_sequence((*PREFIX, *random_ids(20, n)), [0] * 21 + [1] * 20, n) for n in (1, 2)]
-    packed = pack(sequences, policy.device)
+    packed = pack(sequences, policy.device, share_prefix=True)
 
     def gradients() -> list[torch.Tensor]:
         logprobs, _ = token_logprobs(policy.target_logits(packed), packed.target_ids, 1.0)

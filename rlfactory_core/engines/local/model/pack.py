@@ -67,11 +67,11 @@ def common_prefix(sequences: Sequence[tuple[int, ...]], limit: int | None = None
     return max(end, 0)
 
 
-def pack(sequences: Sequence[TrainSequence], device: torch.device, *, share_prefix: bool = True) -> Packed:
+def pack(sequences: Sequence[TrainSequence], device: torch.device, *, share_prefix: bool) -> Packed:
     """Lay sequences out for one forward pass.
 
     Args:
-        share_prefix: False: each sequence is a node of its own, in their order.
+        share_prefix: False, as padded policies need it: each sequence is a node of its own, in their order.
     """
     tree = _Tree([each.ids for each in sequences], SHORTEST if share_prefix else None)
     masks = [np.flatnonzero(np.asarray(each.loss_mask)) for each in sequences]

@@ -126,7 +126,7 @@ def _training_pass(policy: RaggedPolicy | PaddedPolicy, batches: list[list[Train
     inner = matrices[min(1, len(matrices) - 1)]  # behind the embedding, so all later layers contribute to its gradient
     found, gradient = [], torch.zeros_like(inner, dtype=torch.float32)
     for sequences in batches:
-        packed = pack(sequences, policy.device)
+        packed = pack(sequences, policy.device, share_prefix=True)
         logprobs, _ = token_logprobs(policy.target_logits(packed), packed.target_ids, 1.0)
         gradient += torch.autograd.grad((logprobs * packed.advantages).sum(), [inner])[0]
         found.append(logprobs.detach())

@@ -14,7 +14,7 @@ from itertools import groupby
 import torch
 
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.model.pack import pack
+from rlfactory_core.engines.local.model.pack import Packed, pack
 from rlfactory_core.engines.local.model.policy import Policy
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.errors import ChatFormatError
@@ -128,7 +128,7 @@ class WarmStart:
     def _learn(self, stage: WarmStartStage, optimizer: Optimizer, scale: float) -> float:
         count = max(1, stage.batch // self.workers.size)
         demonstrations = [stage.demonstrate(self._rng) for _ in range(count)]
-        packed = pack([self.encoder.encode(d, stage.context_weight) for d in demonstrations], self.policy.device)
+        packed = self._packed([self.encoder.encode(d, stage.context_weight) for d in demonstrations])
         weights = packed.advantages
         total = self.workers.sum([float(weights.sum())])[0]
         logits = self.policy.target_logits(packed)
@@ -138,12 +138,15 @@ class WarmStart:
         optimizer.step(scale)
         return self.workers.sum([float(loss.detach())])[0]
 
+    def _packed(self, sequences: Sequence[TrainSequence]) -> Packed:
+        return pack(sequences, self.policy.device, share_prefix=self.policy.kind == "ragged")
+
     @torch.no_grad()
     def accuracy(self) -> float:
         """Share of held-out clean turns that the model would write, teacher-forced and greedily, to the last token."""
         rng = random.Random(f"probe {self._seed}")
         demonstrations = self.workers.share([self.recipe.probe(rng) for _ in range(PROBE_SIZE)])
-        packed = pack([self.encoder.encode(d) for d in demonstrations], self.policy.device)
+        packed = self._packed([self.encoder.encode(d) for d in demonstrations])
         right = self.policy.target_logits(packed).argmax(-1) == packed.target_ids
         turn = torch.cat([torch.zeros(1, dtype=torch.bool), packed.place[1:] != packed.place[:-1] + 1]).cumsum(0)
         turns = int(turn[-1]) + 1
