@@ -68,6 +68,7 @@ CASES = {
             {"steps": 5, "prompts_per_step": 8},
             {"steps": 30, "prompts_per_step": 8, "group_size": 8, "lr": 2e-5, "warmup_steps": 3},
             10,
+            rollout={"max_turn_tokens": 128},
         ),
         warmed=0.3,
         trained=0.95,
