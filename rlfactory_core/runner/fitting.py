@@ -35,9 +35,9 @@ def fitted(run: Resolved, progress: Progress) -> Resolved:
         local_model(config.model, progress)  # a GGUF file's shape is known once it is read
         _, estimate = estimates(config.model, memory)
         most = largest(estimate(config))
-    except (AttributeError, TypeError):  # a configuration without the usual widths, such as that of a state space
-        return run
-    except ModelError:  # which the run raises again when it opens its model, after the cheaper checks of its data
+    except (AttributeError, TypeError, ModelError):
+        # A configuration without the usual widths, such as that of a state space; or one that cannot be read, which the
+        # run refuses when it opens its model, after the cheaper checks of its data.
         return run
     if most is None or most.fits is not False:
         return run
