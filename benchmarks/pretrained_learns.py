@@ -11,7 +11,6 @@ below; the script exits with 1 where a seed misses one.
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ from machine import describe, sized
 from seeds import measure_seeds
 
 HERE = Path(__file__).parent
+TASKS = {"shop": HERE.parent / "examples" / "shop.py", "bfcl": HERE / "bfcl_task.py"}
 SECONDS = 45 * 60
 UNREACHED = 2.0  # a goal that no evaluation meets: it makes the evaluation at a stage's end sample at T=1, too
 
@@ -128,7 +128,7 @@ def _measured(name: str, seed: int, folder: Path) -> Found:
         folder.mkdir(parents=True)
         (folder / "run.yaml").write_text(yaml.safe_dump(case.config), encoding="utf-8")
         command = [sys.executable, "-m", "rlfactory_core", "run", "--config", str(folder / "run.yaml")]
-        command += ["--plugin", str(_task(name, folder)), "--model", str(_weights()), "--seed", str(seed)]
+        command += ["--plugin", str(TASKS[name]), "--model", str(_weights()), "--seed", str(seed)]
         start = time.perf_counter()
         subprocess.run([*command, "--out", str(out)], check=True)
         took.write_text(str(time.perf_counter() - start))
@@ -139,15 +139,6 @@ def _measured(name: str, seed: int, folder: Path) -> Found:
     before, after = (summary["eval"][when] for when in ("before", "after"))
     greedy, sampled = ((before[key], end[f"eval/{key}"], after[key]) for key in keys)
     return Found(name, float(took.read_text()), greedy, sampled)
-
-
-def _task(name: str, folder: Path) -> Path:
-    if name == "bfcl":
-        return HERE / "bfcl_task.py"
-    text = (HERE.parent / "README.md").read_text("utf-8")
-    (code,) = re.findall(r"<!-- file: shop.py -->\n```python\n(.*?)```", text, re.S)
-    (folder / "shop.py").write_text(code, encoding="utf-8")
-    return folder / "shop.py"
 
 
 def _weights() -> Path:
