@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from rlfactory_core.cli.trace import trace
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.types import (
     Fault,
@@ -197,3 +200,10 @@ def finished_run(root: Path) -> RunFolder:
     folder.write_config({"plugin": "search", "engine": "local", "seed": 0})
     write_run(folder)
     return folder
+
+
+def run_trace(*arguments: str) -> str:
+    """What ``rlfactory trace`` prints; its errors are raised."""
+    result = CliRunner().invoke(trace, arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output

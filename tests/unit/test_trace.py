@@ -7,20 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from reporting_examples import decode, finished_run, infra_fault, make_trajectory
+from reporting_examples import decode, finished_run, infra_fault, make_trajectory, run_trace
 from rich.console import Console
 
-from rlfactory_core.cli.trace import show, trace, trajectory_lines
+from rlfactory_core.cli.trace import show, trajectory_lines
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.trajectories import StoredTrajectory
-
-
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(trace, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 @pytest.fixture
@@ -29,7 +22,7 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_the_last_step_plain_with_marks_for_masked_and_own(folder: RunFolder) -> None:
-    text = run(str(folder.path), "--limit", "1")
+    text = run_trace(str(folder.path), "--limit", "1")
     assert "── q1  two hop  attempt 0  reward 0.000" in text
     assert "\n| <|im_start|>system\n" in text
     assert "\n> <tool_call>search Orla Finn</tool_call>\n" in text
@@ -42,11 +35,13 @@ def test_the_last_step_plain_with_marks_for_masked_and_own(folder: RunFolder) ->
 
 
 def test_best_worst_and_one_sample(folder: RunFolder) -> None:
-    heads = [line for line in run(str(folder.path), "--best", "--limit", "4").splitlines() if line.startswith("──")]
+    heads = [
+        line for line in run_trace(str(folder.path), "--best", "--limit", "4").splitlines() if line.startswith("──")
+    ]
     assert [line[-5:] for line in heads] == ["0.300", "0.200", "0.100", "0.000"]
-    worst = run(str(folder.path), "--worst", "--limit", "1")
+    worst = run_trace(str(folder.path), "--worst", "--limit", "1")
     assert "reward 0.000" in worst
-    after = run(str(folder.path), "--step", "after", "--sample", "q1")
+    after = run_trace(str(folder.path), "--step", "after", "--sample", "q1")
     assert "1 of 1 trajectories" in after
     assert "the evaluation after training" in after
 
@@ -89,8 +84,8 @@ def test_a_long_prompt_is_folded_unless_full(tmp_path: Path) -> None:
     stored = make_trajectory()
     folder.write_trajectories(1, [stored], lambda ids: "\n".join(f"line {index}" for index in range(40)))
     folder.write_config({})
-    assert "30 more lines (--full)" in run(str(folder.path))
-    assert "more lines" not in run(str(folder.path), "--full")
+    assert "30 more lines (--full)" in run_trace(str(folder.path))
+    assert "more lines" not in run_trace(str(folder.path), "--full")
 
 
 def test_errors_say_what_there_is(folder: RunFolder, tmp_path: Path) -> None:
@@ -100,13 +95,13 @@ def test_errors_say_what_there_is(folder: RunFolder, tmp_path: Path) -> None:
         (["--sample", "q9"], "q1"),
     ):
         with pytest.raises(UsageError, match=message):
-            run(str(folder.path), *arguments)
+            run_trace(str(folder.path), *arguments)
     empty = RunFolder.create("search", root=tmp_path / "other")
     empty.write_config({})
     with pytest.raises(UsageError, match="no trajectories yet"):
-        run(str(empty.path))
+        run_trace(str(empty.path))
     with pytest.raises(UsageError, match="no run at"):
-        run(str(tmp_path / "absent"))
+        run_trace(str(tmp_path / "absent"))
 
 
 def test_scoring_is_shown_with_who_took_how_long_and_what_was_counted() -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
-from reporting_examples import decode, finished_run, infra_fault, make_trajectory
+from reporting_examples import decode, finished_run, infra_fault, make_trajectory, run_trace
 
-from rlfactory_core.cli.trace import trace
 from rlfactory_core.errors import DataError, UsageError
 from rlfactory_core.reporting.conversations import conversations
 from rlfactory_core.reporting.folder import RunFolder
@@ -35,19 +33,13 @@ SCHEMA = {"type": "object", "properties": {"q": {"type": "string"}, "many": {"ty
 TOOLS = (ToolSpec("search", "Finds.", SCHEMA), ToolSpec("a.b/c d", "", {"type": "object", "properties": {}}))
 
 
-def run(*arguments: str) -> str:
-    result = CliRunner().invoke(trace, arguments, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     return finished_run(tmp_path)
 
 
 def test_a_run_is_exported_as_openai_has_it(folder: RunFolder, tmp_path: Path) -> None:
-    shown = run(str(folder.path), "--export", str(tmp_path / "sft.jsonl"), "--where", "reward > 0.15")
+    shown = run_trace(str(folder.path), "--export", str(tmp_path / "sft.jsonl"), "--where", "reward > 0.15")
     rows = [json.loads(line) for line in (tmp_path / "sft.jsonl").read_text(encoding="utf-8").splitlines()]
     assert shown == f"{len(rows)} conversations of {len(rows)} attempts in {tmp_path / 'sft.jsonl'}\n"
     assert {row["reward"] > 0.15 for row in rows} == {True}
@@ -177,15 +169,15 @@ def test_nothing_is_overwritten_and_a_filter_that_keeps_nothing_says_what_there_
         (tmp_path / "sft.csv", r"expected \.jsonl or \.parquet"),
     ):
         with pytest.raises(UsageError, match=reason):
-            run(str(folder.path), "--export", str(target))
+            run_trace(str(folder.path), "--export", str(target))
     with pytest.raises(UsageError, match=r"keeps none of \d+ attempts\. They have reward from 0 to 0\.3"):
-        run(str(folder.path), "--export", str(tmp_path / "sft.jsonl"), "--where", "reward > 5")
+        run_trace(str(folder.path), "--export", str(tmp_path / "sft.jsonl"), "--where", "reward > 5")
     assert (tmp_path / "there.jsonl").read_text() == "mine"
     assert not (tmp_path / "sft.jsonl").exists()
 
 
 def test_the_condition_also_chooses_what_is_shown(folder: RunFolder) -> None:
-    assert "1 of 1 trajectories" in run(str(folder.path), "--where", "reward >= 0.25")
+    assert "1 of 1 trajectories" in run_trace(str(folder.path), "--where", "reward >= 0.25")
     assert decode  # the texts of the example are those of its ids
 
 
