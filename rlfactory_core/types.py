@@ -227,6 +227,15 @@ class Score:
     seconds: float = 0.0  # of scoring; scorers run in parallel, so the sum of latency_s may be larger
 
 
+@dataclass(frozen=True, slots=True)
+class TaughtToken:
+    """What a teacher thinks at the place of a sampled token; log-probs at temperature 1."""
+
+    logprob: float  # of the sampled token
+    likely: tuple[int, ...] = ()  # the ids that it finds likeliest there
+    logprobs: tuple[float, ...] = ()  # of these
+
+
 PROMPT = "prompt"  # `Fault.source` of an attempt whose prompt leaves no room for an answer
 BRANCH = "branch"  # `Turn.fork` of a row that begins with the ids of another row, up to an earlier turn
 
@@ -255,11 +264,7 @@ class Turn:
     the turn before. A row that begins only because the template drops thinking goes on with the conversation."""
     tools: tuple[ToolSpec, ...] | None = None  # of a row that shows other tools than the trajectory's
     teacher_logprobs: tuple[float, ...] = ()  # of the sampled ids under a teacher at temperature 1, for distillation
-
-    @property
-    def token_versions(self) -> tuple[int, ...]:
-        """The version of the weights that sampled each token."""
-        return self.versions or (self.version,) * len(self.sampled_ids)
+    taught: tuple[TaughtToken, ...] = ()  # what the teacher thinks at each sampled id; not stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +311,7 @@ class Trajectory:
     faults: tuple[Fault, ...] = ()
     score: Score | None = None
     seconds: float = 0.0
-    tools: tuple[ToolSpec, ...] = ()  # that the model was offered
+    tools: tuple[ToolSpec, ...] = ()  # that the model was offered at first; `Turn.tools` has later ones
     info: Mapping[str, Any] = field(default_factory=dict)  # of the environment's state, for scorers
     answer: str | None = None  # that the user's own agent gave; None: the answer is in the turns
 
@@ -349,11 +354,6 @@ class Trajectory:
         return any(map(_calls, self.turns))
 
     @property
-    def unparsed(self) -> bool:
-        """Whether it made a call that could not be read."""
-        return any(call.error for turn in self.turns for call in turn.message.tool_calls)
-
-    @property
     def masked(self) -> bool:
         """Whether a fault leaves it out of the update."""
         return any(fault.masks for fault in self.faults)
@@ -389,6 +389,7 @@ class TrainSequence:
     logprobs: tuple[float, ...]  # of the policy that sampled; 0.0 where the mask is 0
     version: int = 0  # of the weights that sampled it
     images: tuple[str, ...] = ()  # as in `SamplingParams`
+    taught: tuple[TaughtToken, ...] = ()  # of each sampled token; empty: no teacher names likely ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,8 +397,3 @@ class TrainBatch:
     """The sequences of one optimizer step."""
 
     sequences: tuple[TrainSequence, ...]
-
-    @property
-    def num_tokens(self) -> int:
-        """The sampled tokens of all sequences."""
-        return sum(sum(sequence.loss_mask) for sequence in self.sequences)

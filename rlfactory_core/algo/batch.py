@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Literal
 
 from rlfactory_core.algo.advantages import NO_DISCOUNT, Advantage, Credit
@@ -78,6 +79,7 @@ def _sequence(row: Row, tokens: Sequence[Sequence[float]], weight: float) -> Tra
         logprobs=row.logprobs,
         version=min(turn.version for turn in row.turns),
         images=row.images,
+        taught=tuple(chain.from_iterable(turn.taught for turn in row.turns)),
     )
 
 

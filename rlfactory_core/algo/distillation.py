@@ -1,9 +1,10 @@
-"""On-policy distillation: a sampled token's credit is how much likelier a teacher finds it than the policy does.
+"""On-policy distillation by sampled tokens: the credit of one is how much likelier a teacher finds it than the policy.
 
 With log p of the policy and log q of the teacher, log q - log p of a sampled token estimates the negative KL(p || q) of
 its prefix. As an advantage it moves the policy to the teacher on what the policy itself samples: the reverse KL of
 MiniLLM (Gu et al. 2023, arXiv 2306.08543) and of GKD (Agarwal et al. 2023, arXiv 2306.13649), as a policy gradient
-(Lu et al. 2025, "On-Policy Distillation", Thinking Machines Lab).
+(Lu et al. 2025, "On-Policy Distillation", Thinking Machines Lab). With ``train.teacher_top`` the KL is in the loss
+instead, see `losses.objective.likely_kl`.
 """
 
 from __future__ import annotations
@@ -29,11 +30,13 @@ class TeacherCredit:
         discount: of a later token's credit. 0, as in the last source: the gradient is that of the KL at each prefix,
             and leaves out that a token changes what comes after it. 1: that of the KL of whole trajectories.
         reward: the advantage of the rewards, which is added with ``weight``.
+        compared: the loss compares the teacher's likeliest ids, so that the sampled ones get no credit from it.
     """
 
     discount: float = 0.0
     reward: Advantage | None = None
     weight: float = 0.0
+    compared: bool = False
 
     def __call__(self, trajectories: Sequence[Trajectory], credit: Credit) -> list[list[Sequence[float]]]:
         found = [self._credits(trajectory) for trajectory in trajectories]
@@ -57,6 +60,8 @@ class TeacherCredit:
 
     def _credits(self, trajectory: Trajectory) -> list[float]:
         """Of all tokens in the order in which they were sampled, in whatever row."""
+        if self.compared:
+            return [0.0] * trajectory.num_sampled
         found = [
             teacher - policy
             for turn in trajectory.turns

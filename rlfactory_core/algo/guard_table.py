@@ -60,7 +60,8 @@ class Change:
 
 
 LIMITS = {
-    "length": "at a limit of tokens. Raise rollout.max_tokens, or read whether the policy rambles.",
+    "length": "at a limit of tokens, of a turn (rollout.max_turn_tokens) or of the attempt (rollout.max_tokens). Raise "
+    "it, or read whether the policy rambles.",
     "max_turns": "at the limit of turns. Raise rollout.max_turns, or read whether the policy goes in circles.",
     "tool_budget": "at the limit of calls. Raise rollout.max_tool_calls, or read what the policy calls.",
     "max_rows": "because the agent rewrote its history too often.",

@@ -1,4 +1,4 @@
-"""Which groups and steps have lost too many trajectories to be trained on, and why they were lost.
+"""Which groups and steps have lost too many trajectories to faults to be trained on, and why.
 
 An infra or verifier fault masks its trajectory: it is left out of the update. The others are then a selection. If a
 tool is down, they are the attempts that did not call it, and the policy would learn not to call. So masking is bounded:
@@ -66,7 +66,7 @@ class Counts:
 
 
 class LostAttempts:
-    """What the last plays of steps have lost.
+    """The trajectories that the last plays of steps have lost.
 
     A policy that seldom calls shows only over several plays that its tool is down: if each was judged alone, the one in
     which the fewest call would be trained on.

@@ -19,12 +19,15 @@ class LoraConfig(Section):
     """Share of an adapter's inputs that are set to 0 in training."""
     targets: str = "all-linear"
     """The layers that get an adapter: all-linear, or the last parts of their names, joined by commas."""
+    base_bits: Literal[4] | None = None
+    """Of each weight of the frozen linear layers. 4: nf4 (QLoRA), which needs bitsandbytes, an eighth of float32's
+    memory, and more time. null: as ``dtype`` says."""
     adapter: str = ""
     """A folder of PEFT's adapter, on which the training goes on; --model FOLDER sets it with the keys above."""
 
 
 def _goals(value: Any, at: str = "") -> Any:
-    """Nested keys, as a metric with dots becomes on the command line, are joined; nothing stands for no goals."""
+    """Join nested keys, which a metric with dots becomes on the command line. None means no goals."""
     if not isinstance(value, Mapping):
         return value or {}
     goals: dict[str, Any] = {}
@@ -38,7 +41,7 @@ Goals = Annotated[dict[str, Annotated[float, Field(allow_inf_nan=False)]], Befor
 
 
 def teachers_of(teacher: str | Mapping[str, str]) -> Mapping[str, str]:
-    """What ``train.teacher`` names, by task; the name "" stands for all others."""
+    """The teachers that ``train.teacher`` names, by task; "" stands for all other tasks."""
     return teacher if isinstance(teacher, Mapping) else {"": teacher} if teacher else {}
 
 
@@ -46,9 +49,9 @@ class TrainConfig(Section):
     """The update. The defaults suit a full fine-tune of a pretrained model; tasks with a tiny model bring their own."""
 
     method: Literal["grpo", "sft", "rft", "opd"] = "grpo"
-    """What is learnt from. grpo: attempts of the policy, compared with each other. sft: demonstrations, see ``source``.
-    rft: the best attempts of the policy, see ``where`` and ``winners``. opd: what a ``teacher`` thinks of each token of
-    the policy's. Each has defaults that suit it."""
+    """What the policy learns from. grpo: its own attempts, compared with each other. sft: demonstrations, see
+    ``source``. rft: its own best attempts, see ``where`` and ``winners``. opd: how likely a ``teacher`` finds each
+    token that the policy samples. Each method has defaults of its own."""
     source: str = "solve"
     """With method=sft: where the demonstrations come from. solve: the task's ``solve`` or ``demonstrate``, played in
     its environment with its tools. Or a file of traces (.jsonl, .json, .parquet), or the folder of a run or of an
@@ -93,14 +96,17 @@ class TrainConfig(Section):
     aggregation: Literal["token", "trajectory", "constant"] = "token"
     """What weighs the same in the loss: each sampled token, or each trajectory, whatever its length."""
     teacher: str | dict[str, str] = ""
-    """With method=opd: the model that the policy becomes like. A folder, a hub id, or the address of a server that has
+    """With method=opd: the model that the policy imitates. A folder, a hub id, or the address of a server that has
     log-probs of prompts, such as http://HOST:8000/v1 (vLLM). In a run of several tasks also one for each task."""
     teacher_device: str = ""
     """Of a teacher that is a folder or a hub id: cpu, cuda or cuda:N. Empty: the device of the policy."""
+    teacher_top: Natural = 20
+    """With method=opd: compare policy and teacher in so many of its likeliest tokens at each place, and in all others
+    together. 0: in the sampled token alone, which has more noise. A server may have a limit (vLLM: --max-logprobs)."""
     teacher_discount: Fraction = 0.0
-    """With method=opd: how much of what the teacher thinks of later tokens is a token's credit; 0: nothing of it."""
+    """With method=opd: discount of later tokens' credit; 0: each token has only its own."""
     reward_weight: Annotated[float, Field(ge=0.0)] = 0.0
-    """With method=opd: weight of ``advantage``, which is added to what the teacher thinks; 0: rewards do not count."""
+    """With method=opd: weight of ``advantage``, which is added to the teacher's credit; 0: rewards do not count."""
     lr: Annotated[float, Field(gt=0.0)] = 1e-6
     """Learning rate of AdamW."""
     optimizer_bits: Literal[8, 32] = 32
@@ -120,7 +126,7 @@ class TrainConfig(Section):
     clip_high: Annotated[float, Field(ge=0.0)] = 0.28
     """The probability ratio is clipped above ``1 + clip_high``."""
     kl: Annotated[float, Field(ge=0.0)] = 0.0
-    """Weight of the KL divergence from the start model."""
+    """Weight of the KL divergence from the policy at the start of the training, or of the stage that sets it."""
     max_grad_norm: Annotated[float, Field(gt=0.0)] = 1.0
     """A larger gradient is scaled down to this norm."""
     microbatch_tokens: Positive = 16384
@@ -146,6 +152,11 @@ class TrainConfig(Section):
     does so where it would not fit otherwise."""
     lora: LoraConfig | None = None
     """Train an adapter instead of all weights; null: all weights."""
+
+    @property
+    def likely(self) -> int:
+        """The teacher's likely tokens that are compared at each place; 0 without a teacher."""
+        return self.teacher_top if self.method == "opd" else 0
 
 
 class EvalConfig(Section):

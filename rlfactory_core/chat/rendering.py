@@ -64,6 +64,7 @@ class Abilities:
     beside: bool  # text beside a call
     results: bool  # messages of the role "tool"
     mapping_arguments: bool  # whether it takes a call's arguments as a mapping, else as JSON text
+    only_mappings: bool  # whether it takes them as nothing else
 
 
 class ChatTemplate:
@@ -163,6 +164,7 @@ class ChatTemplate:
             beside=self._writes([asked, {**one, "content": "probe_beside"}], "probe_beside"),
             results=self._writes([asked, turn, result], "probe_result"),
             mapping_arguments=mapping,
+            only_mappings=mapping and not self._writes([asked, _calling(["probe_first"], '{"q": ')], "probe_first"),
         )
 
     def _writes(self, messages: list[Entry], texts: str | Sequence[str], tools: Sequence[Entry] = ()) -> bool:

@@ -22,6 +22,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -185,7 +186,8 @@ class TemplateFormat:
     def initial_ids(self, messages: Sequence[Message], tools: Sequence[ToolSpec]) -> tuple[int, ...]:
         """The prompt as the tokenizer's template writes it; contents and tool descriptions are plain text.
 
-        Assistant turns within a prompt count as the model's own text, so their special tokens stay special.
+        Assistant turns within a prompt count as the model's own text, so their special tokens stay special. If the
+        template takes arguments as objects only, a call that could not be read is written without its arguments.
 
         Raises:
             ChatFormatError: the template does not accept such a conversation.
@@ -239,7 +241,7 @@ class TemplateFormat:
 
     def written(self, message: Message) -> str:
         """The canonical text of an assistant message as a model of this family samples it, stop token included."""
-        prompt = self.past_prompt(self._template.render(self._entries([_QUESTION]), [], generation_prompt=True))
+        prompt = self._asked
         whole = self._template.render(self._entries([_QUESTION, message]), [], generation_prompt=False)
         head, opened = prompt, ""
         if not whole.startswith(prompt) and self.opens_thinking:  # opened in the prompt, not shown in the past
@@ -305,6 +307,8 @@ class TemplateFormat:
                 texts = [message.content, message.name, message.tool_call_id]
                 content, name, call_id = self._encoder.guard(texts, mark)
                 guarded[index] = replace(message, content=self.shown(content), name=name, tool_call_id=call_id)
+            elif self.abilities.calls and self.abilities.only_mappings:
+                guarded[index] = replace(message, tool_calls=tuple(map(_readable, message.tool_calls)))
         return guarded
 
     def _stand_in(self, messages: Sequence[Message]) -> Message:
@@ -363,6 +367,11 @@ class TemplateFormat:
         first, *rest = entries
         return [{**first, "content": f"{description}\n\n{first['content']}"}, *rest], []
 
+    @cached_property
+    def _asked(self) -> str:
+        """The prompt before a turn that is `written`."""
+        return self.past_prompt(self._template.render(self._entries([_QUESTION]), [], generation_prompt=True))
+
     def _opens_thinking(self, messages: Sequence[Message]) -> bool:
         try:
             prompt = self._template.render(self._entries([_QUESTION]), [], generation_prompt=True)
@@ -381,3 +390,8 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
             group = [Message("user", "\n\n".join(message.content for message in group))]
         kept += group
     return kept
+
+
+def _readable(call: ToolCall) -> ToolCall:
+    """The call; without its arguments if they could not be read."""
+    return call if call.arguments is not None else replace(call, arguments_text="{}", arguments={})

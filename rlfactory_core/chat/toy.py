@@ -6,10 +6,11 @@ import json
 from collections.abc import Sequence
 
 from rlfactory_core.chat.parsers import parse_hermes
+from rlfactory_core.tiny import calls_text
 from rlfactory_core.types import Message, Role, ToolSpec
 
 _ROLES: tuple[Role, ...] = ("system", "user", "assistant", "tool")
-_STOP = 256
+_STOP, _STOP_TEXT = 256, "<stop>"
 _FIRST_ROLE = 257  # a turn begins with the token of its role
 
 
@@ -34,17 +35,20 @@ class ToyChatFormat:
         return parse_hermes(bytes(i for i in sampled_ids if i < _STOP).decode(errors="replace"), tools)
 
     def decode(self, ids: Sequence[int]) -> str:
-        marks = {_STOP: "<stop>"} | {_FIRST_ROLE + i: f"<{role}>" for i, role in enumerate(_ROLES)}
+        marks = {_STOP: _STOP_TEXT} | {_FIRST_ROLE + i: f"<{role}>" for i, role in enumerate(_ROLES)}
         return b"".join(marks[i].encode() if i in marks else bytes((i,)) for i in ids).decode(errors="replace")
 
     def prove(self) -> None:
         """Nothing to prove: there is no template."""
 
     def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(text.encode())
+        return tuple(i for part in text.split(_STOP_TEXT) for i in (_STOP, *part.encode()))[1:]
+
+    def written(self, message: Message) -> str:
+        return "\n".join(filter(None, (message.content, calls_text(message)))) + _STOP_TEXT
 
     def _turn(self, message: Message) -> tuple[int, ...]:
-        return (_FIRST_ROLE + _ROLES.index(message.role), *self.encode(message.content), _STOP)
+        return (_FIRST_ROLE + _ROLES.index(message.role), *message.content.encode(), _STOP)
 
     def _turns(self, messages: Sequence[Message]) -> tuple[int, ...]:
         ids = [i for message in messages for i in self._turn(message)]

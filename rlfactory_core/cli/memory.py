@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rlfactory_core.cli.options import JSON, REST, SETTINGS, described_run, needs_local, whole_run_options
+from rlfactory_core.cli.options import JSON, SETTINGS, described_run, needs_local
 from rlfactory_core.cli.output import echo, echo_json
+from rlfactory_core.cli.run import PASSED_ON, RunCommand, resume_overrides, run_words
 from rlfactory_core.engines.fitting import Estimate, fitting, keys_text, steps_an_hour, with_keys
 from rlfactory_core.errors import UsageError
+from rlfactory_core.settings import merge, parse_override
 
 if TYPE_CHECKING:
     from rlfactory_core.config import RunConfig
@@ -20,24 +22,23 @@ if TYPE_CHECKING:
 _WIDTH = 16  # of the names of parts
 
 
-@click.command(context_settings=SETTINGS)
-@whole_run_options
+@click.command(cls=RunCommand, context_settings=SETTINGS)
+@run_words
 @click.option("--memory", "gib", type=click.FloatRange(min=0, min_open=True), help="GiB of a GPU that is not here.")
 @JSON
-@REST
 @click.pass_context
 def memory(ctx: click.Context, /, gib: float | None, as_json: bool, rest: tuple[str, ...], **options: Any) -> None:
     """Estimate the memory that a run needs, from its model's config.json; exit with 1 if it does not fit.
 
-    It takes the words of `rlfactory run`, loads no weights, and proposes keys that fit. For a GPU that is not here:
-    --device cuda --memory 24.
+    It takes the words of `rlfactory run`, starts nothing, loads no weights, and proposes keys that fit. Of several
+    stages it shows the one that needs most. For a GPU that is not here: --device cuda --memory 24.
     """
     if gib is not None and not (options["device"] or "").startswith("cuda") and options["engine"] in (None, "local"):
         raise UsageError(f"--memory is of a GPU: add --device cuda --memory {gib:g}")
-    config = described_run(options, rest)[0]
+    config = _config(ctx, rest, **options)
     if config.model is None:
         raise UsageError("Name the model with --model PATH. A task's own tiny model has a few million parameters.")
-    sized, estimate = _estimate(config, config.model, None if gib is None else int(gib * 2**30))
+    sized, estimate = _estimate(config, config.model, gib)
     size, phases = sized(config), estimate(config)
     fits = [phase.fits for phase in phases]
     verdict = False if False in fits else None if None in fits else True
@@ -52,10 +53,31 @@ def memory(ctx: click.Context, /, gib: float | None, as_json: bool, rest: tuple[
     ctx.exit(1 if verdict is False else 0)
 
 
+def _config(
+    ctx: click.Context,
+    rest: Sequence[str],
+    *,
+    resumed: str | None,
+    resume_or_start: bool,
+    dry_run: bool,
+    **options: Any,
+) -> RunConfig:
+    """The configuration of the run, or of the one that ``--resume`` names. Nothing is started in any case."""
+    if resumed is None:
+        return described_run(options, rest, ctx.meta.get(PASSED_ON, ()))[0]
+    from rlfactory_core.plugins.registry import Registry
+    from rlfactory_core.reporting.folder import RunFolder
+    from rlfactory_core.runner.resolving import saved_config
+
+    overrides = resume_overrides(ctx, {**options, "resume_or_start": resume_or_start, "dry_run": dry_run}, rest)
+    saved = RunFolder.open(resumed).read_config()
+    return saved_config(merge(saved, *map(parse_override, overrides)), Registry())
+
+
 def _estimate(
-    config: RunConfig, model: str, limit: int | None
+    config: RunConfig, model: str, gib: float | None
 ) -> tuple[Callable[[EngineSettings], ModelSize], Estimate]:
-    """What gives the model's size and the phases of a configuration like this one."""
+    """Two functions of a configuration: the model's size, and the phases."""
     from rlfactory_core.engines.base import EngineTraits
     from rlfactory_core.plugins.attributes import optional_attributes
     from rlfactory_core.plugins.registry import Registry
@@ -68,7 +90,9 @@ def _estimate(
     if memory is None:
         raise UsageError(f"The engine '{config.engine}' does not say what memory it needs.")
     with needs_local():
-        return estimates(model, memory, limit)
+        from rlfactory_core.engines.local.memory import usable_memory
+
+        return estimates(model, memory, usable_memory(config) if gib is None else int(gib * 2**30))
 
 
 def _advice(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rlfactory_core.errors import ConfigError, MissingExtraError, UsageError
+from rlfactory_core.settings import merge
 
 if TYPE_CHECKING:
     from rlfactory_core.config import RunConfig
@@ -216,6 +217,8 @@ PLACES = {
     "agent": ("agent", "command"),
     "agent_workers": ("agent", "workers"),
     "steps": ("train", "steps"),
+    "warm_start": ("warm_start", "source"),
+    "where": ("warm_start", "where"),
 }
 
 
@@ -250,17 +253,35 @@ def engine_options(engines: Mapping[str, type[EngineSection]]) -> dict[str, str]
     return {name: f"{engine}.{name}" for engine, section in engines.items() for name in section.options}
 
 
-def described_run(options: Mapping[str, Any], rest: Sequence[str]) -> tuple[RunConfig, dict[str, Any]]:
+def run_overrides(
+    options: Mapping[str, Any], rest: Sequence[str], registry: Registry, passed_on: Sequence[str] = ()
+) -> list[str | Mapping[str, Any]]:
+    """`whole_run_options` and the words behind them, as overrides.
+
+    Args:
+        passed_on: the words after ``--``.
+    """
+    engines = engine_sections(registry, options["plugin"], options["engine"])
+    given = given_run(options)
+    if passed_on:
+        takers = [{engine: {item.after_dashes: passed_on}} for engine, item in engines.items() if item.after_dashes]
+        if not takers:
+            raise UsageError(f"`-- {passed_on[0]}` is for an engine's own configuration. Add --engine, such as verl.")
+        given = merge(given, takers[-1])
+    return [given, *task_options(rest, engine_options(engines))]
+
+
+def described_run(
+    options: Mapping[str, Any], rest: Sequence[str], passed_on: Sequence[str] = ()
+) -> tuple[RunConfig, dict[str, Any]]:
     """The configuration of a run with these `whole_run_options`, which no engine has checked; and as plain data."""
     from rlfactory_core.plugins.registry import Registry
     from rlfactory_core.runner.resolving import load_recipe, read, resolve, written_config
 
-    given = dict(options)
+    given, registry = dict(options), Registry()
     file, judge, recipe = (given.pop(name) for name in ("file", "judge", "recipe"))
-    registry = Registry()
-    own = engine_options(engine_sections(registry, given["plugin"], given["engine"]))
     base = load_recipe(recipe, registry) if recipe else {}
-    config = resolve(registry, read(file, [given_run(given), *task_options(rest, own)], base), judge).config
+    config = resolve(registry, read(file, run_overrides(given, rest, registry, passed_on), base), judge).config
     return config, written_config(config, registry)
 
 

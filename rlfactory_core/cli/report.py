@@ -27,7 +27,8 @@ def report(run: str, as_json: bool, trajectory: str | None) -> None:
     from rlfactory_core.reporting.folder import RunFolder
     from rlfactory_core.reporting.report import plugin_sections, trajectory_sections, write_report
     from rlfactory_core.reporting.run_data import RunData
-    from rlfactory_core.runner.resolving import look_up, saved_config
+    from rlfactory_core.runner.resolved import look_up
+    from rlfactory_core.runner.resolving import saved_config
 
     folder, registry = RunFolder.open(run), Registry()
     data = folder.read_config()

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import click
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
 
 from rlfactory_core.cli.options import CONFIG, MCP, PLACES, REST, SETTINGS, nested, task_options
 from rlfactory_core.cli.output import echo, echo_json
+from rlfactory_core.cli.ui.console import make_console
 from rlfactory_core.errors import UsageError
 from rlfactory_core.reporting.progress import count_text
+from rlfactory_core.tools.schema import undescribed
 from rlfactory_core.types import Sample, ToolCall, ToolResult, ToolSpec
 
 if TYPE_CHECKING:
@@ -26,6 +31,7 @@ if TYPE_CHECKING:
     from rlfactory_core.tools.sources import NamedSource, ServerState
 
 Found = TypeVar("Found")
+Schema = Mapping[str, Any]
 
 
 def _where(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,9 +73,7 @@ def list_tools(ctx: click.Context, /, as_json: bool, servers: bool, rest: tuple[
     elif not found:
         echo("There are no tools. They come with a task (--plugin NAME) or from MCP servers (--mcp mcp.json).")
     else:
-        from rlfactory_core.cli.ui.tools import print_tools
-
-        print_tools(found, sys.stdout)
+        _print(found, sys.stdout)
 
 
 def _list_all(where: Mapping[str, Any], overrides: Sequence[str], as_json: bool) -> int:
@@ -167,7 +171,8 @@ def _task(
     """The tools' section, the task that it belongs to, with the task's own tools alone if wanted, and the sources."""
     from rlfactory_core.plugins.registry import Registry
     from rlfactory_core.runner.making import named_source
-    from rlfactory_core.runner.resolving import configured, look_up, read
+    from rlfactory_core.runner.resolved import look_up
+    from rlfactory_core.runner.resolving import configured, read
 
     given = dict(where)
     file = given.pop("file")
@@ -211,3 +216,56 @@ def _arguments(objects: Sequence[str], given: Sequence[str], tool: ToolSpec | No
         name, _, text = word.partition("=")
         arguments[name] = typed(text, tool, name)
     return arguments
+
+
+def _print(tools: Sequence[tuple[ToolSpec, str]], stream: TextIO) -> None:
+    """Print each tool with its origin, such as ``task``, and its arguments; with colours only on a terminal."""
+    console = make_console(stream, width=None if stream.isatty() else 100)
+    for number, (spec, origin) in enumerate(tools):
+        if number:
+            console.print()
+        console.print(Text.assemble((spec.name, "bold"), (f"  ({origin})", "dim")))
+        console.print(Padding(Text(spec.description.strip()), (0, 0, 0, 2), expand=False))
+        if missing := undescribed(spec):
+            console.print(Text(f"  The model is not told {', nor '.join(missing)}.", style="yellow"))
+        if spec.parameters.get("properties"):
+            console.print(_argument_table(spec.parameters))
+        else:
+            console.print(Text("    takes no arguments", style="dim"))
+
+
+def _argument_table(parameters: Schema) -> Table:
+    table = Table.grid(padding=(0, 3, 0, 0))
+    for name, schema in parameters["properties"].items():
+        facts = schema if isinstance(schema, Mapping) else {}
+        default = "required" if name in parameters.get("required", ()) else "optional"
+        if default == "optional" and facts.get("default") is not None:
+            default = f"default {json.dumps(facts['default'], ensure_ascii=False)}"
+        cells = (f"    {name}", type_text(schema, parameters), default, str(facts.get("description", "")))
+        table.add_row(*(Text(cell, style="dim" if cell is default else "") for cell in cells))
+    return table
+
+
+def type_text(schema: Any, root: Schema) -> str:
+    """The type of a JSON schema as text, such as ``string``, ``"asc" | "desc"`` or ``array of integer``."""
+    return " | ".join(dict.fromkeys(_types(schema, root))) or "any"
+
+
+def _types(schema: Any, root: Schema) -> Iterator[str]:
+    if not isinstance(schema, Mapping):
+        return
+    if "$ref" in schema:
+        name = str(schema["$ref"]).rpartition("/")[2]
+        target = root.get("$defs", {}).get(name)
+        yield from _types(target, {}) if isinstance(target, Mapping) and "enum" in target else (name,)
+    elif "enum" in schema or "const" in schema:
+        values = schema["enum"] if "enum" in schema else [schema["const"]]
+        yield from (json.dumps(value, ensure_ascii=False) for value in values)
+    elif options := schema.get("anyOf") or schema.get("oneOf"):
+        for option in options:
+            yield from _types(option, root)
+    elif schema.get("type") == "array":
+        items = type_text(schema.get("items"), root)
+        yield "array" if items == "any" else f"array of {f'({items})' if ' | ' in items else items}"
+    elif kind := schema.get("type"):
+        yield from [kind] if isinstance(kind, str) else map(str, kind)

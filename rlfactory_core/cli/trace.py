@@ -16,6 +16,7 @@ from rlfactory_core.cli.ui.console import make_console
 from rlfactory_core.errors import UsageError, nearest
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import count_text, number_label, number_text, seconds_text
+from rlfactory_core.reporting.rescored import file_title
 from rlfactory_core.reporting.trajectories import StoredTrajectory
 from rlfactory_core.reporting.where import Where
 from rlfactory_core.types import Message, Score, ToolResult, Trajectory
@@ -78,12 +79,12 @@ def trace(
     if sample is not None:
         known = list({item.trajectory.sample.id for item in stored})
         if sample not in known:
-            raise UsageError(f"no attempt at sample '{sample}' in {_title(file)}. {nearest(sample, known[:20])}")
+            raise UsageError(f"no attempt at sample '{sample}' in {file_title(file)}. {nearest(sample, known[:20])}")
         stored = [item for item in stored if item.trajectory.sample.id == sample]
     stored = [item for item in stored if where.holds(item.trajectory)]
     if order is not None:
         stored.sort(key=lambda item: item.trajectory.reward, reverse=order == "best")
-    show(stored[:limit], sys.stdout, where=f"{folder.name}, {_title(file)}", total=len(stored), full=full)
+    show(stored[:limit], sys.stdout, where=f"{folder.name}, {file_title(file)}", total=len(stored), full=full)
 
 
 def _export(folder: RunFolder, path: Path, where: Where, step: str | None) -> None:
@@ -115,7 +116,7 @@ def _verify(folder: RunFolder) -> int:
             trajectories, rows, tokens = trajectories + 1, rows + len(each.rows), tokens + each.num_sampled
             if problem := mask_problem(each) or row_problem(each):
                 problems += 1
-                echo(f"{_title(file)}, {each.sample.id}, attempt {each.attempt}: {problem}")
+                echo(f"{file_title(file)}, {each.sample.id}, attempt {each.attempt}: {problem}")
     echo(f"{trajectories:,} trajectories, {rows:,} rows, {tokens:,} sampled tokens. {found_text(problems)}")
     return problems
 
@@ -244,11 +245,3 @@ def _choose(folder: RunFolder, step: str | None) -> int | str:
     if step not in files:
         raise UsageError(f"no trajectories of step '{step}' in {folder.path}. Saved: {', '.join(files) or 'none'}.")
     return files[step]
-
-
-def _title(file: int | str) -> str:
-    kind, _, name = str(file).partition("-")
-    if kind != "eval":
-        return f"the control {name}" if name else f"step {file}"
-    when, _, sampled = name.partition("-")
-    return f"the evaluation {when} training{', sampled' if sampled else ''}"

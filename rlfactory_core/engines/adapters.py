@@ -11,6 +11,8 @@ from typing import Any
 from rlfactory_core.errors import ModelError
 
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+BASE_BITS = "base_bits"  # in the metadata of the weights
+_MOST_HEADER = 10**8  # bytes, as in the format: https://github.com/huggingface/safetensors
 PREFIX = "base_model.model."  # of the names of the weights, as PEFT writes them
 
 _PLAIN: Mapping[str, tuple[Any, ...]] = {
@@ -66,7 +68,23 @@ def read_adapter(folder: Path) -> AdapterFolder:
             f"The base model '{base}' of the adapter in '{folder}' is not on this machine. Put its folder or hub id "
             f"into {folder / CONFIG}, as base_model_name_or_path."
         )
-    return AdapterFolder(base, lora)
+    try:
+        return AdapterFolder(base, {**lora, **_base_bits(folder / WEIGHTS)})
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelError(f"The adapter in '{folder}' cannot be read: {WEIGHTS}: {error!r}. Copy it again.") from error
+
+
+def _base_bits(weights: Path) -> Mapping[str, int]:
+    """The key ``base_bits`` if the adapter was trained beside a base in 4 bits; PEFT has none for it.
+
+    Raises:
+        OSError, ValueError, AttributeError: the file is damaged.
+    """
+    with weights.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(size) if size < _MOST_HEADER else b"")
+    bits = (header.get("__metadata__") or {}).get(BASE_BITS)
+    return {BASE_BITS: int(bits)} if bits else {}
 
 
 def _targets(value: Any) -> str:

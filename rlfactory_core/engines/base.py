@@ -26,7 +26,7 @@ from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.settings import Section
 from rlfactory_core.tasks.setup import Tasks
-from rlfactory_core.types import Sample, TrainBatch, TrainSequence
+from rlfactory_core.types import Sample, TaughtToken, TrainBatch, TrainSequence
 from rlfactory_core.utils.interrupt import StopRequest
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ class EngineTraits:
     If none would be left it deletes nothing and returns None."""
     memory: Callable[..., Sequence[MemoryPhase]] | None = None
     """``memory(config, size, limit)`` gives what `rlfactory memory` shows of a configuration that `Engine.prepare` has
-    not completed yet, with a `ModelSize` and, if they are not this machine's, the bytes of each device."""
+    not completed yet, with a `ModelSize` and the bytes that a process may take on the device; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +147,7 @@ class EngineStart:
         make_tiny: describes the task's own model, if the configuration names none; raises a `ModelError` without one.
         checkpoint: of the run, if it is resumed: its weights take the place of the start model's.
         loss: None: ``train.loss`` is a name that only the engine knows.
+        stage: its number, from 0. ``train.kl`` of a later one compares with the policy at its start.
     """
 
     config: EngineSettings
@@ -154,6 +155,7 @@ class EngineStart:
     make_tiny: Callable[[], TinyModel]
     checkpoint: Checkpoint | None = None
     loss: PolicyLoss | None = None
+    stage: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +170,11 @@ class OpenModel:
 class Teacher(Protocol):
     """A frozen model that finds sampled tokens likely or not, for on-policy distillation (`algo.distillation`)."""
 
-    async def score(self, sequences: Sequence[TrainSequence]) -> Sequence[Sequence[float]]:
-        """The log-probs, at temperature 1, of the tokens that each sequence's loss mask selects.
+    async def score(self, sequences: Sequence[TrainSequence], likely: int = 0) -> Sequence[Sequence[TaughtToken]]:
+        """What it thinks at the tokens that each sequence's loss mask selects.
+
+        Args:
+            likely: how many of its likeliest ids it names at each of them.
 
         Raises:
             BackendError: it does not answer.
@@ -221,6 +226,8 @@ class Engine(ABC):
     """
 
     processes: Processes = ALONE
+    compares_likely = False
+    """Whether `update` moves the policy to the teacher's likely ids in `TrainSequence.taught` (train.teacher_top)."""
 
     @property
     def facts(self) -> Mapping[str, Any]:

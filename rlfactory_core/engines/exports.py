@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rlfactory_core.algo.settings import LoraConfig
+from rlfactory_core.engines.adapters import BASE_BITS, PREFIX, WEIGHTS
 from rlfactory_core.engines.adapters import CONFIG as ADAPTER_CONFIG
-from rlfactory_core.engines.adapters import PREFIX, WEIGHTS
 from rlfactory_core.engines.model_config import NEW, with_older_keys
 
 ADAPTER = "adapter"  # the folder of LoRA adapters
@@ -156,7 +156,8 @@ def write_adapter(checkpoint: Path, lora: LoraConfig, weights: Mapping[str, Any]
     folder = checkpoint / ADAPTER
     folder.mkdir(exist_ok=True)
     tensors = {f"{PREFIX}{name}": tensor.contiguous() for name, tensor in weights.items()}
-    save_file(tensors, str(folder / WEIGHTS), {"format": "pt"})
+    metadata = {"format": "pt"} | ({BASE_BITS: str(lora.base_bits)} if lora.base_bits else {})
+    save_file(tensors, str(folder / WEIGHTS), metadata)
     config = {
         "peft_type": "LORA",
         "task_type": "CAUSAL_LM",

@@ -34,6 +34,7 @@ class ModelSize:
 
     parameters: int
     trained: int  # those that get gradients: all, or those of the adapters
+    linear: int  # those of the linear layers' matrices, but for the head
     shape: ModelShape
 
 

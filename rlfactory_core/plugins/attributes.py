@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, TypeVar
 
 from rlfactory_core.errors import PluginError
@@ -24,7 +25,7 @@ def optional_attributes(part: object, kind: type[Traits], what: str) -> Traits:
     """
     names = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     given: dict[str, Any] = {name: getattr(part, name) for name in names if hasattr(part, name)}
-    missing = [name for name in names if name not in given]
+    missing = tuple(name for name in names if name not in given)
     for name in dir(part) if missing else ():
         if not name.startswith("_") and name not in given and (meant := _meant(name, missing)):
             raise PluginError(
@@ -34,6 +35,7 @@ def optional_attributes(part: object, kind: type[Traits], what: str) -> Traits:
     return kind(**given)
 
 
-def _meant(name: str, missing: list[str]) -> str:
+@cache  # a format writes thousands of turns, and is looked at before each
+def _meant(name: str, missing: tuple[str, ...]) -> str:
     cut = (known for known in missing if known.startswith(name) and len(known) - len(name) <= MISSING_LETTERS)
     return next(iter([*get_close_matches(name, missing, 1, ALIKE), *cut]), "")

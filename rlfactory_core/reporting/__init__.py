@@ -4,6 +4,7 @@ The names here are for a plugin's own report sections and engines, and for code 
 """
 
 from rlfactory_core.reporting.charts import Chart, Line
+from rlfactory_core.reporting.eval_table import EvalTable
 from rlfactory_core.reporting.folder import RUNS, RunFolder, replace_link, write_atomic
 from rlfactory_core.reporting.kept_images import KeptImages, read_image
 from rlfactory_core.reporting.loggers import Loggers, open_loggers
@@ -18,6 +19,7 @@ __all__ = [
     "RUNS",
     "Chart",
     "Comparison",
+    "EvalTable",
     "KeptImages",
     "Line",
     "Loggers",

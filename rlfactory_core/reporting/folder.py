@@ -98,7 +98,7 @@ class RunFolder:
     def locked(self) -> Iterator[None]:
         """Within the context, no other process may write to the run; the lock ends with this process, however it ends.
 
-        What a killed process left half-written is removed.
+        Files that a killed process left half-written are removed.
 
         Raises:
             UsageError: another process writes to the run.
@@ -157,11 +157,15 @@ class RunFolder:
 
     def append_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
         """Add one line; NaN and infinities, which JSON lacks, become null."""
-        values = {name: value if math.isfinite(value) else None for name, value in metrics.items() if name != "step"}
         with _writing(self.metrics), self.metrics.open("a", encoding="utf-8") as file:
-            file.write(json_text({"step": step, **values}) + "\n")
+            file.write(json_text({"step": step, **_finite(metrics)}) + "\n")
             file.flush()
             os.fsync(file.fileno())  # before a checkpoint of this step is named
+
+    def add_metrics(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add metrics to the line of a step."""
+        rows = [{**row, **_finite(metrics)} if row.get("step") == step else row for row in self.read_metrics()]
+        write_atomic(self.metrics, "".join(json_text(row) + "\n" for row in rows))
 
     def read_metrics(self) -> list[dict[str, float | None]]:
         """All lines in order; a last line that a crash cut off is left out.
@@ -250,7 +254,7 @@ class RunFolder:
                 shutil.copyfile(image, there)
 
     def keep_images(self, text: str, digests: Iterable[str] = ()) -> None:
-        """Copy the images that a text names, or a hash, and that are not here yet; at most `MAX_IMAGE_BYTES` in all."""
+        """Copy the images that a text or a hash names and that are missing here; at most `MAX_IMAGE_BYTES` in all."""
         files = {image.path for image in images_in(text)} | set(map(image_path, digests))
         new = [file for file in sorted(files) if not (self.images / file.name).exists()]
         if not new:
@@ -326,6 +330,10 @@ def replace_link(link: Path, target: str) -> None:
         fresh.unlink()
     fresh.symlink_to(target, target_is_directory=True)
     os.replace(fresh, link)
+
+
+def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in metrics.items() if name != "step"}
 
 
 @contextmanager

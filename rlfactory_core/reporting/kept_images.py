@@ -1,4 +1,4 @@
-"""The images that a run keeps: where a page finds them, and which file is one.
+"""The images that a run keeps, and their addresses on a page.
 
 A file is shown only if rlfactory wrote it: its name is the hash of its content, and it is a PNG file.
 """
@@ -37,18 +37,18 @@ class KeptImages:
 
     Args:
         folder: the run's.
-        address: where the page finds the image with a hash; None if it is not to show it.
+        address: gives the address of the image with this hash; None: the page does not show it.
     """
 
     folder: RunFolder
     address: Callable[[str], str | None]
 
     def named(self, text: str) -> list[KeptImage]:
-        """Those that a text names, in its order, each once."""
+        """The images that a text names, in this order, each once."""
         return self._kept(match[3] for match in NAME.finditer(text))
 
     def given(self, stored: StoredTrajectory, index: int) -> list[KeptImage]:
-        """Those that the model was given before a turn, without those of the results of the turn before."""
+        """The images that the model sees before a turn, except those in the results of the previous turn."""
         turn, text = stored.trajectory.turns[index], stored.texts[index]
         results = stored.trajectory.turns[index - 1].results if index else ()
         shown = {match[3] for result in results for match in NAME.finditer(result.content)}

@@ -81,6 +81,14 @@ class Loggers:
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         self._folder.append_metrics(step, metrics)
+        self._track(step, metrics)
+
+    def log_more(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Further metrics of the last step."""
+        self._folder.add_metrics(step, metrics)
+        self._track(step, metrics)
+
+    def _track(self, step: int, metrics: Mapping[str, float]) -> None:
         numbers = {name: float(value) for name, value in metrics.items() if math.isfinite(value)}  # drawn as gaps
         for tracker in self._trackers:
             tracker.log(step, numbers)

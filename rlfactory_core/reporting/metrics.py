@@ -53,8 +53,13 @@ def group_metrics(groups: Sequence[Group]) -> dict[str, float]:
 
 def _calls(trajectories: Sequence[Trajectory]) -> dict[str, float]:
     offered = [trajectory for trajectory in trajectories if trajectory.called is not None]
-    shares = {"called": [bool(each.called) for each in offered], "unparsed": [each.unparsed for each in offered]}
+    shares = {"called": [bool(each.called) for each in offered], "unparsed": [_unparsed(each) for each in offered]}
     return {name: _mean(list(map(float, values))) for name, values in shares.items() if values}
+
+
+def _unparsed(trajectory: Trajectory) -> bool:
+    """Whether it made a call that could not be read."""
+    return any(call.error for turn in trajectory.turns for call in turn.message.tool_calls)
 
 
 def _agent_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
@@ -66,7 +71,7 @@ def _agent_metrics(trajectories: Sequence[Trajectory]) -> dict[str, float]:
 
 
 def teacher_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
-    """How the policy differs from the teacher that has seen these trajectories; nothing without one.
+    """How the policy differs from its teacher; empty without one.
 
     A sampled token's difference is log p of the policy minus log q of the teacher. Its mean estimates the reverse KL.
     """
@@ -152,7 +157,7 @@ def tool_metrics(trajectories: Iterable[Trajectory]) -> dict[str, float]:
     """
     results: defaultdict[str, list[ToolResult]] = defaultdict(list)
     for trajectory in trajectories:
-        names = {tool.name for tool in trajectory.tools}
+        names = {tool.name for turn in trajectory.turns for tool in (*trajectory.tools, *(turn.tools or ()))}
         for result in (result for turn in trajectory.turns for result in turn.results):
             results[result.name if result.name in names else UNKNOWN].append(result)
     metrics = {f"tool/{name}/{key}": value for name, calls in results.items() for key, value in _metrics(calls)}

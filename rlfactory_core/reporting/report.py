@@ -240,8 +240,10 @@ def examples(run: RunData) -> ReportSection | None:
 
 
 def _facts(run: RunData) -> list[tuple[str, str]]:
-    merged = {**{key: run.config.get(key) for key in ("plugin", "engine", "model", "seed")}, **run.summary}
-    facts = [(key, str(merged[key])) for key in ("plugin", "engine", "model", "seed") if merged.get(key) is not None]
+    keys = ("plugin", "engine", "model", "seed")
+    named = {key: run.config[key] for key in keys if run.config.get(key) is not None}
+    merged = {**run.summary, **named}  # a model as the user named it, not the folder that was made of it
+    facts = [(key, str(merged[key])) for key in keys if merged.get(key) is not None]
     last_step = max((row.get("step") or 0 for row in run.metrics), default=0)
     facts.append(("steps", f"{merged.get('steps', last_step):,.0f}"))
     if run.summary.get("ended"):

@@ -75,7 +75,9 @@ class RunData:
     @property
     def stages(self) -> list[tuple[float, str]]:
         """The first step of each stage so far, and its method; empty if the run has one stage."""
-        methods = [str(stage.get("method", "")) for stage in self.config.get("stages") or ()]
+        warm, train = self.config.get("warm_start"), self.config.get("train") or {}
+        rest = self.config.get("stages") or ([train] if warm else [])
+        methods = ["sft"] * bool(warm) + [str(stage.get("method", train.get("method", ""))) for stage in rest]
         numbered = [(int(row.get("stage") or 0), float(row.get("step") or 0)) for row in self.metrics]
         first = {number: step for number, step in reversed(numbered) if 0 < number <= len(methods)}
         return [(step, methods[number - 1]) for number, step in sorted(first.items())]

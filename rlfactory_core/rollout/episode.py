@@ -31,7 +31,7 @@ class RolloutLimits:
 
     def no_room(self) -> Fault:
         """Of an attempt in which no token could be sampled. It masks the attempt: the policy has done nothing yet."""
-        words = f"it leaves no room for an answer in rollout.max_tokens={self.max_tokens}, or in the server's context"
+        words = f"it leaves no room for an answer in rollout.max_tokens={self.max_tokens}, or in the model's context"
         return Fault(FaultKind.INFRA, PROMPT, words, 0)
 
 
@@ -48,3 +48,4 @@ class Episode:
     top_p: float = 1.0
     seed: int = 0
     history: History = KEEP
+    changes_tools: bool = True  # as `Task.changes_tools`

@@ -13,7 +13,9 @@ from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.rollout.settings import RolloutConfig
 from rlfactory_core.types import Message, Sample, ToolSpec
 
-DROPPED_THINKING, COMPACTED, SUMMARIZED = "dropped_thinking", "compacted", "summarized"  # why a row begins
+# Why a row begins.
+DROPPED_THINKING, COMPACTED, SUMMARIZED = "dropped_thinking", "compacted", "summarized"
+CHANGED_TOOLS = "changed_tools"  # the environment offers other tools
 REMOVED = "[removed to save space]"  # in the place of a tool's result
 SUMMARIZE = Message(
     "user",

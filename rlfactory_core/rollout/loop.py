@@ -143,6 +143,8 @@ def _wrong(step: Any) -> str:
         return f"messages={step.messages!r:.80}; expected Message objects in a tuple"
     if step.stop is not None and not isinstance(step.stop, StopReason):
         return f"stop={step.stop!r:.80}; expected a StopReason, such as StopReason.ENV_DONE"
+    if step.tools is not None and not all(isinstance(each, ToolSpec) for each in step.tools):
+        return f"tools={step.tools!r:.80}; expected ToolSpec objects in a tuple"
     if not _is_finite(step.reward):
         return f"reward={step.reward!r:.80}; expected a finite number"
     return "" if isinstance(step.info, Mapping) else f"info={step.info!r:.80}; expected a dict"

@@ -1,4 +1,4 @@
-"""The section of the configuration for attempts and their sampling."""
+"""The sections of the configuration for attempts and their sampling, and for a second speaker."""
 
 from __future__ import annotations
 
@@ -44,3 +44,14 @@ class RolloutConfig(LimitsConfig):
     """Tool results are taken in the order of the calls, so that a seed gives the same run, bit for bit (CPU)."""
     slots: Positive = 128
     """Trajectories that one process decodes at once. If it is not set, the run takes fewer where so many do not fit."""
+
+
+class UserOptions(Section):
+    """Options of a task with a user of another model; the task's ``Config`` inherits them."""
+
+    user: str = ""
+    """The address of the user's model, an OpenAI-compatible server: http://HOST:PORT/v1."""
+    user_model: str | None = None
+    """Its id there, if the server has several."""
+    user_temperature: Annotated[float, Field(ge=0.0)] = 0.0
+    """Its sampling temperature."""

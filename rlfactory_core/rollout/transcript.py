@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from rlfactory_core.errors import ChatFormatError
+from rlfactory_core.errors import ChatFormatError, PluginError
 from rlfactory_core.protocols import ChatFormat, EnvStart, EnvStep, Model, Request
 from rlfactory_core.rollout.episode import Episode
-from rlfactory_core.rollout.history import DROPPED_THINKING, SUMMARIZE, SUMMARIZED, with_notes
+from rlfactory_core.rollout.history import CHANGED_TOOLS, DROPPED_THINKING, SUMMARIZE, SUMMARIZED, with_notes
 from rlfactory_core.types import Message, Sample, SamplingParams, ToolSpec, Turn
 from rlfactory_core.utils.seeds import derive_seed
 
@@ -29,7 +29,9 @@ class Transcript:
 
     def __init__(self, episode: Episode, model: Model) -> None:
         self._episode, self._model, self._chat = episode, model, model.chat
-        self._tools: tuple[ToolSpec, ...] = ()
+        self._tools: tuple[ToolSpec, ...] = ()  # that the row shows
+        self._offered: tuple[ToolSpec, ...] = ()  # that the next row shows
+        self._first_tools: tuple[ToolSpec, ...] = ()  # that the first row shows
         self._prompt: tuple[Message, ...] = ()
         self._messages: tuple[Message, ...] = ()  # all that the next turn sees
         self._observation: tuple[Message, ...] = ()  # the last of them, after the last turn
@@ -42,7 +44,8 @@ class Transcript:
 
     def begin(self, start: EnvStart) -> None:
         """Take the prompt and the tools."""
-        self._tools, self._prompt, self._messages = start.tools, start.messages, start.messages
+        self._tools = self._offered = self._first_tools = start.tools
+        self._prompt = self._messages = start.messages
         self._observed = () if start.messages == self._episode.sample.messages else tuple(start.messages)
         if self._chat is not None:
             with naming(self._episode.sample):
@@ -50,19 +53,29 @@ class Transcript:
 
     def observe(self, step: EnvStep) -> None:
         """Append the environment's response to the last turn."""
+        if step.tools is not None:
+            if not self._episode.changes_tools:
+                raise PluginError("An EnvStep has tools, and its task does not say `changes_tools = True`: add it.")
+            self._offered = tuple(step.tools)
         messages = self._observation = tuple(step.messages)
         self._observed = () if messages == tuple(each.message for each in step.results) else messages
         self._messages = (*self._messages, *messages)
         self._context = self._chat.observation_ids(messages) if self._chat is not None else ()
 
     async def revise(self, number: int) -> Turn | None:
-        """Change what turn ``number`` sees, as `History` asks. A summary is a turn that the environment never sees."""
-        if self._chat is None:
-            return None
-        history, ids = self._episode.history, (*self._ids, *self._context)
-        if history.mode == "summarize" and len(ids) > history.tokens:
-            return await self._summarize(self._chat, number)
-        changed = history.changed(self._chat, self._episode.sample, self._messages, self._tools, ids)
+        """Change what turn ``number`` sees, as `History` asks, or because the environment offers other tools.
+
+        A summary is a turn that the environment never sees.
+        """
+        history, chat, changed = self._episode.history, self._chat, None
+        if chat is not None:
+            ids = (*self._ids, *self._context)
+            if history.mode == "summarize" and len(ids) > history.tokens:
+                return await self._summarize(chat, number)
+            changed = history.changed(chat, self._episode.sample, self._messages, self._offered, ids)
+        if self._offered != self._tools:
+            context = chat.initial_ids(self._messages, self._offered) if chat is not None else ()
+            changed = (CHANGED_TOOLS, *changed[1:]) if changed is not None else (CHANGED_TOOLS, self._messages, context)
         if changed is not None:
             await self._begin_row(*changed)
         return None
@@ -99,21 +112,15 @@ class Transcript:
         self._used = served if self._chat is None else len(self._ids)
         self._messages = (*self._messages, sampled.message)
         fork, self._fork = self._fork, ""
-        images, self._images = sampled.images[self._images :], len(sampled.images)
+        turn, self._images = sampled.turn(context, self._images), len(sampled.images)
         observed, self._observed = self._observed, ()
-        return Turn(
-            context_ids=context,
-            sampled_ids=sampled.token_ids,
-            logprobs=sampled.logprobs,
-            message=sampled.message,
-            finish=sampled.finish,
-            version=sampled.version,
-            versions=sampled.versions,
+        return replace(
+            turn,
             sample_s=sample_s,
             row=self._row,
             fork=fork,
-            images=images,
             observed=observed,
+            tools=self._tools if self._tools != self._first_tools else None,
         )
 
     async def close(self) -> None:
@@ -127,12 +134,12 @@ class Transcript:
         if turn is not None:
             turn = replace(turn, message=replace(turn.message, tool_calls=()))  # nobody makes them
             messages = with_notes(self._prompt, turn.message.content)
-            await self._begin_row(SUMMARIZED, messages, chat.initial_ids(messages, self._tools))
+            await self._begin_row(SUMMARIZED, messages, chat.initial_ids(messages, self._offered))
         return turn
 
     async def _begin_row(self, fork: str, messages: Sequence[Message], context: tuple[int, ...]) -> None:
         await self._model.release(self._session)
-        self._fork, self._messages, self._context = fork, tuple(messages), context
+        self._fork, self._messages, self._context, self._tools = fork, tuple(messages), context, self._offered
         if fork != DROPPED_THINKING:
             self._observed = self._messages
         self._ids, self._used, self._images, self._row = [], 0, 0, self._row + 1

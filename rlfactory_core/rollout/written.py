@@ -27,6 +27,7 @@ class WrittenModel:
 
     def __init__(self, write: Write, chat: ChatFormat | None = None) -> None:
         self.chat = chat
+        self.too_long: tuple[int, int] | None = None  # the tokens of the first turn that was longer than allowed; those
         self._write = write
 
     async def answer(self, request: Request) -> Sampled | None:
@@ -40,6 +41,7 @@ class WrittenModel:
             return Sampled(message)
         ids = written_ids(self.chat, message)
         if len(ids) > request.params.max_tokens:
+            self.too_long = self.too_long or (len(ids), request.params.max_tokens)
             return None
         read = self.chat.parse(ids, request.tools)
         if any(each in self.chat.stop_token_ids for each in ids[:-1]):
@@ -82,8 +84,8 @@ class RecordedEnv:
         """Nothing is open."""
 
 
-def written_ids(chat: ChatFormat, message: Message) -> tuple[int, ...]:
-    """The ids of a turn as a model of the family samples it, with its stop token.
+def written_text(chat: ChatFormat, message: Message) -> str:
+    """A turn as the format writes it, with its stop token.
 
     Raises:
         ChatFormatError: the format cannot write turns.
@@ -91,12 +93,18 @@ def written_ids(chat: ChatFormat, message: Message) -> tuple[int, ...]:
     write = optional_attributes(chat, ChatFormatTraits, f"The chat format '{chat.name}'").written
     if write is None:
         raise ChatFormatError(
-            f"Chat format '{chat.name}' cannot write demonstrations: it needs a method written(message) -> str, "
-            "the text of a turn with its stop token."
+            f"Chat format '{chat.name}' cannot write turns: it needs a method written(message) -> str, the text "
+            "of a turn with its stop token."
         )
-    ids = chat.encode(write(message))
+    return write(message)
+
+
+def written_ids(chat: ChatFormat, message: Message) -> tuple[int, ...]:
+    """The ids of a turn as a model of the family samples it, with its stop token; see `written_text`."""
+    ids = chat.encode(written_text(chat, message))
     if message.reasoning and not chat.parse(ids).reasoning:  # its template has no thinking, which is then a text
-        ids = chat.encode(f"<think>\n{message.reasoning}\n</think>\n\n{write(replace(message, reasoning=''))}")
+        answer = written_text(chat, replace(message, reasoning=""))
+        ids = chat.encode(f"<think>\n{message.reasoning}\n</think>\n\n{answer}")
     return ids
 
 
@@ -144,5 +152,5 @@ _PARTS = ("calls", "reasoning", "content")
 
 def _parts(message: Message) -> tuple[object, str, str]:
     """What has to be the same in a turn that is written and read again; templates trim its texts."""
-    calls = [(call.name, dict(call.arguments or {})) for call in message.tool_calls]
+    calls = [(call.name, call.arguments and dict(call.arguments)) for call in message.tool_calls]
     return calls, message.reasoning.strip(), message.content.strip()

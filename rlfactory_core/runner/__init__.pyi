@@ -1,7 +1,8 @@
 from .bench import TaskBench as TaskBench
-from .choice import ModelChoice as ModelChoice
-from .choice import model_name as model_name
+from .checking import check as check
+from .evaluating import ModelChoice as ModelChoice
 from .evaluating import evaluate_run as evaluate_run
+from .evaluating import model_name as model_name
 from .loop_thread import LoopThread as LoopThread
 from .making import make_chat as make_chat
 from .policies import Policy as Policy
@@ -12,9 +13,8 @@ from .policies import oracle as oracle
 from .policies import script as script
 from .rescoring import Rescoring as Rescoring
 from .rescoring import rescore_run as rescore_run
-from .resolving import Resolved as Resolved
-from .resolving import check as check
-from .resolving import engine_run as engine_run
+from .resolved import Resolved as Resolved
+from .resolved import engine_run as engine_run
 from .resolving import prepare as prepare
 from .resolving import read as read
 from .resolving import resolve as resolve

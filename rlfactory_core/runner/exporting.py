@@ -12,14 +12,14 @@ from typing import Any
 from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.engines.adapters import CONFIG as ADAPTER_CONFIG
 from rlfactory_core.engines.adapters import WEIGHTS as ADAPTER_WEIGHTS
+from rlfactory_core.engines.adapters import read_adapter
 from rlfactory_core.engines.base import MakeChat
 from rlfactory_core.errors import DataError, ModelError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.runner.hub import push
+from rlfactory_core.runner.hub import model_card, push
 from rlfactory_core.runner.making import make_chat
-from rlfactory_core.runner.model_card import model_card
 from rlfactory_core.runner.models import checkpoint_of
 from rlfactory_core.settings import validate_section
 
@@ -35,6 +35,11 @@ _NEAR_TIE = {
     "bf16": 0.2,
     "q8_0": 0.5,
 }
+_OTHER_BASE = (
+    "warning: the adapter was trained beside its base in 4 bits, and answers otherwise beside the base as it is. Load "
+    'the base with BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4"), or export with --to folder, where '
+    "both are merged."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +98,11 @@ def export_run(export: Export, progress: Progress) -> Exported:
         if export.to == "hub":
             progress.stage(f"push to {export.repo}")
             address = push(made, export.repo, private=not export.public)
-            return Exported(address, checkpoint, proof, _template_warning(run, checkpoint))
+            return Exported(address, checkpoint, proof, _warning(export, run, checkpoint, made))
+        warning = _warning(export, run, checkpoint, made)
         # Of a GGUF file alone, no folder.
         (next(made.glob("*.gguf")) if export.to == "gguf" else made).rename(place)
-    return Exported(str(place), checkpoint, proof, "" if export.to == "ollama" else _template_warning(run, checkpoint))
+    return Exported(str(place), checkpoint, proof, warning)
 
 
 def _check(export: Export) -> None:
@@ -176,6 +182,11 @@ def _make_chat(run: RunFolder) -> MakeChat:
     return make_chat(validate_section(ChatConfig, run.read_config().get("chat") or {}, "chat"), Registry())
 
 
+def _warning(export: Export, run: RunFolder, checkpoint: Path, made: Path) -> str:
+    base = _OTHER_BASE if export.to == _ADAPTER and read_adapter(made).lora.get("base_bits") else ""
+    return "\n".join(filter(None, (base, "" if export.to == "ollama" else _template_warning(run, checkpoint))))
+
+
 def _template_warning(run: RunFolder, checkpoint: Path) -> str:
     """A sentence if servers, which know the chat template alone, would leave tools or calls out."""
     from rlfactory_core.engines.local.model.loading import load_tokenizer
@@ -209,7 +220,7 @@ def _proved(export: Export, run: RunFolder, checkpoint: Path, made: Path, progre
                 unpack(made / "model.gguf", loaded, Progress())
         check_tokenizer(loaded, checkpoint, prompts)
         found = agreement(load_copy(loaded, export.device), answers)
-    most = _NEAR_TIE[_quantization(export) if export.to in _FILES else _saved(checkpoint, export.to)]
+    most = _NEAR_TIE[_quantization(export) if export.to in _FILES else _saved(checkpoint, export.to, made)]
     if not found.gap <= most:
         raise ModelError(
             f"The copy does not answer as the run's model: it prefers another token at {found.other} of {found.tokens} "
@@ -219,8 +230,13 @@ def _proved(export: Export, run: RunFolder, checkpoint: Path, made: Path, progre
     return found.line(_library(export))
 
 
-def _saved(checkpoint: Path, to: str) -> str:
-    """How exact a copy of a checkpoint can be: its weights, in which an adapter is merged, may be rounded."""
+def _saved(checkpoint: Path, to: str, made: Path) -> str:
+    """How exact a copy of a checkpoint can be: its weights, in which an adapter is merged, may be rounded.
+
+    bitsandbytes multiplies with a base in 4 bits in bfloat16 on some CPUs.
+    """
+    if to == _ADAPTER and read_adapter(made).lora.get("base_bits"):
+        return "bf16"
     import json
 
     config: dict[str, Any] = json.loads((checkpoint / "config.json").read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from rlfactory_core.engines.memory import MemoryPhase, ModelSize, largest
 from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.errors import ConfigError, ModelError
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.runner.resolving import Resolved
+from rlfactory_core.runner.resolved import Resolved
 
 SURE = 0.75  # of the estimate, which a run needs at least
 _GIB = 2**30
@@ -30,10 +30,11 @@ def fitted(run: Resolved, progress: Progress) -> Resolved:
     if config.model is None or memory is None or config.engine_name != "local":
         return run
     from rlfactory_core.engines import local_model
+    from rlfactory_core.engines.local.memory import usable_memory
 
     try:
         local_model(config.model, progress)  # a GGUF file's shape is known once it is read
-        _, estimate = estimates(config.model, memory)
+        _, estimate = estimates(config.model, memory, usable_memory(config))
         most = largest(estimate(config))
     except (AttributeError, TypeError, ModelError):
         # A configuration without the usual widths, such as that of a state space; or one that cannot be read, which the
@@ -63,26 +64,28 @@ def fitted(run: Resolved, progress: Progress) -> Resolved:
 
 
 def estimates(
-    model: str, memory: Callable[..., Sequence[MemoryPhase]], limit: int | None = None
+    model: str, memory: Callable[..., Sequence[MemoryPhase]], limit: int | None
 ) -> tuple[Callable[[EngineSettings], ModelSize], Estimate]:
-    """What gives the model's size and the phases of all stages of a configuration like this one.
+    """Two functions of a configuration: the model's size, and of each phase that of the stage that needs most for it.
 
     Args:
-        memory: see `EngineTraits`.
-        limit: bytes of a device that is not here.
+        memory, limit: see `EngineTraits`. What is free changes meanwhile, and all answers have one limit.
     """
     from rlfactory_core.engines.local.memory import model_size
 
-    known, size_with = [] if limit is None else [limit], cache(model_size)
+    size_with = cache(model_size)
 
     def sized(config: EngineSettings) -> ModelSize:
         return size_with(model, config.train.lora)
 
     def estimate(config: EngineSettings) -> Sequence[MemoryPhase]:
-        found: list[MemoryPhase] = []
-        for stage in config.by_stage():
-            found += [each for each in memory(stage, sized(stage), *known) if each not in found]
-        return found
+        most: dict[str, MemoryPhase] = {}
+        for place, stage in zip(config.stage_keys, config.by_stage(), strict=True):
+            of_stage = "" if len(config.stage_keys) == 1 else f" of {place}"
+            for phase in memory(stage, sized(stage), limit):
+                if phase.name not in most or phase.total > most[phase.name].total:
+                    most[phase.name] = replace(phase, name=f"{phase.name}{of_stage}")
+        return list(most.values())
 
     return sized, estimate
 

@@ -1,4 +1,4 @@
-"""Saves a run's configuration, and what its plugins and data are; removes a folder without results."""
+"""Saves a run's configuration and the hashes of its plugins and data; removes a folder without results."""
 
 from __future__ import annotations
 

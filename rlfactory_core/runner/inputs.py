@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlfactory_core.engines.gguf.header import is_gguf, read_header
 from rlfactory_core.errors import ModelError
-from rlfactory_core.runner.resolving import Resolved
+from rlfactory_core.runner.resolved import Resolved
 from rlfactory_core.tasks.setup import Tasks
 
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "tekken.json", "spiece.model")

@@ -7,8 +7,7 @@ from dataclasses import replace
 from inspect import isfunction
 from typing import Any
 
-from rlfactory_core.algo.mixing import MakePrompts, PromptsByTask, prompt_shares
-from rlfactory_core.algo.prompts import PromptSampler
+from rlfactory_core.algo.prompts import MakePrompts, PromptSampler, PromptsByTask, prompt_shares
 from rlfactory_core.chat.select import choose_format
 from rlfactory_core.chat.settings import ChatConfig
 from rlfactory_core.config import RunConfig
@@ -69,9 +68,11 @@ def _setup(config: RunConfig, registry: Registry, task: Task, scorers: Scorers) 
     for source in setup.sources:
         if source.traits.check is not None:
             source.traits.check(source.given)
-    if config.rollout.deterministic and (setup.has_agent or config.rollout.context != "keep"):
-        other = "an agent asks when it likes" if setup.has_agent else "rollout.context begins further rows"
-        raise ConfigError(f"rollout.deterministic=true takes turns in a fixed order, and {other}. Drop one of the two.")
+    if config.rollout.deterministic and setup.makes_rows:
+        raise ConfigError(
+            f"rollout.deterministic=true takes turns in a fixed order, and {setup.makes_rows} begins further rows or "
+            "asks when it likes. Drop one of the two."
+        )
     return setup
 
 

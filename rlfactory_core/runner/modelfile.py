@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlfactory_core.errors import ChatFormatError, ModelError
-from rlfactory_core.plugins.attributes import optional_attributes
-from rlfactory_core.protocols import ChatFormat, ChatFormatTraits
+from rlfactory_core.protocols import ChatFormat
+from rlfactory_core.rollout.written import written_text
 from rlfactory_core.types import Message, ToolCall, ToolSpec
 
 _SYSTEM, _USER, _RESULTS, _TEXT, _THOUGHT = "@system@", "@user@", ("@result1@", "@result2@"), "@text@", "@thought@"
@@ -150,10 +150,7 @@ def _observed(chat: ChatFormat, messages: Sequence[Message]) -> str:
 
 def _turn(chat: ChatFormat, text: str, calls: Sequence[ToolCall], reasoning: str = "") -> str:
     """A sampled turn with its stop token."""
-    written = optional_attributes(chat, ChatFormatTraits, f"The chat format '{chat.name}'").written
-    if written is None:
-        raise ValueError("the chat format writes no turns")
-    return written(Message("assistant", text, reasoning, tool_calls=tuple(calls)))
+    return written_text(chat, Message("assistant", text, reasoning, tool_calls=tuple(calls)))
 
 
 def _between(text: str, first: str, second: str) -> str:

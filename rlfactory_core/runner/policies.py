@@ -10,11 +10,11 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from rlfactory_core.plugins.attributes import optional_attributes
-from rlfactory_core.protocols import ChatFormat, ChatFormatTraits, Request, Sampled
+from rlfactory_core.protocols import ChatFormat, Request, Sampled
+from rlfactory_core.rollout.written import written_ids
 from rlfactory_core.tasks.solving import solve_turn
 from rlfactory_core.tasks.task import Task
-from rlfactory_core.tiny import answer_text, calls_text
+from rlfactory_core.tiny import answer_text
 from rlfactory_core.types import Message, Sample, ToolCall, ToolSpec
 
 Policy = Callable[[Sample, Sequence[Message], Sequence[ToolSpec], random.Random], Message | str]
@@ -62,20 +62,11 @@ class PolicyModel:
 
     async def answer(self, request: Request) -> Sampled:
         turn = self._policy(self._sample, request.messages, request.tools, self._rng)
-        whole = turn_ids(self.chat, turn)
+        end = self.chat.stop_token_ids[0]
+        whole = (*self.chat.encode(turn), end) if isinstance(turn, str) else written_ids(self.chat, turn)
         ids = whole[: request.params.max_tokens]
         message, logprobs = self.chat.parse(ids, request.tools), (-0.5,) * len(ids)  # whose value does not matter
         return Sampled(message, "stop" if ids == whole else "length", len(request.ids), len(ids), ids, logprobs)
 
     async def release(self, session: str) -> None:
         """Nothing to release."""
-
-
-def turn_ids(chat: ChatFormat, turn: Message | str) -> tuple[int, ...]:
-    """The ids that a model would have sampled for this turn, stop token included."""
-    if isinstance(turn, str):
-        return (*chat.encode(turn), chat.stop_token_ids[0])
-    written = optional_attributes(chat, ChatFormatTraits, f"The chat format '{chat.name}'").written
-    text = written(turn) if written else "\n".join(filter(None, (turn.content, calls_text(turn))))  # as in Hermes
-    ids = chat.encode(text)
-    return ids if ids[-1:] and ids[-1] in chat.stop_token_ids else (*ids, chat.stop_token_ids[0])

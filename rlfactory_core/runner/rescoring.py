@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -13,23 +14,23 @@ from typing import Any
 
 from rlfactory_core.algo.evaluation import summarise
 from rlfactory_core.context import RunContext
-from rlfactory_core.errors import UsageError
+from rlfactory_core.errors import RlfactoryError, UsageError
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.metrics import group_metrics, tool_metrics
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import plugin_sections, write_report
 from rlfactory_core.reporting.rescored import Comparison, RescoredAttempt
-from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.reporting.trajectories import StoredTrajectory, json_text, sample_data
 from rlfactory_core.reporting.where import Where
 from rlfactory_core.rewards.layer import RewardLayer, unscored
 from rlfactory_core.runner.folders import lock_plugins, plugin_changes, removed_if_empty, save_config
-from rlfactory_core.runner.resolving import Resolved, given_keys, read, resolve
-from rlfactory_core.runner.todays_samples import TodaysSamples
+from rlfactory_core.runner.resolved import Resolved
+from rlfactory_core.runner.resolving import given_keys, read, resolve
 from rlfactory_core.tasks.opening import open_tasks
-from rlfactory_core.tasks.setup import Tasks
+from rlfactory_core.tasks.setup import Tasks, TaskSetup
 from rlfactory_core.training.record import run_facts
-from rlfactory_core.types import FaultKind, Group, Trajectory
+from rlfactory_core.types import FaultKind, Group, Sample, Trajectory
 from rlfactory_core.utils.aio import gather_all
 
 AT_ONCE = 16  # groups; the deadline of a scorer counts from its call, so a longer queue would use it up
@@ -228,6 +229,58 @@ class Rescorer:
         return [before for before, _ in pairs], Group(sample, tuple(after for _, after in pairs))
 
 
+@dataclass(slots=True)
+class TodaysSamples:
+    """The tasks' samples as they are made today, which scorers see if they ask what the stored ones ask.
+
+    They have the types that JSON loses, such as tuples, and answers that were corrected since.
+    """
+
+    tasks: Tasks
+    progress: Progress
+    _made: dict[tuple[str, str], Mapping[str, Sample]] = field(default_factory=dict)
+    _corrected: Counter[str] = field(default_factory=Counter)
+    _other: Counter[str] = field(default_factory=Counter)
+
+    def of(self, stored: Sample, file: int | str) -> Sample:
+        split = "train" if isinstance(file, int) else "eval"
+        setup = self.tasks.by_name.get(stored.task)
+        if setup is None:
+            raise UsageError(f"A stored trajectory is of the task '{stored.task}', which the configuration has not.")
+        if (stored.task, split) not in self._made:
+            self._made[stored.task, split] = self._samples(setup, split)
+        made = self._made[stored.task, split]
+        if not made:
+            return stored
+        own = made.get(stored.id)
+        now, then = ({} if each is None else json.loads(json_text(sample_data(each))) for each in (own, stored))
+        if own is None or now.get("prompt") != then.get("prompt"):
+            self._other[stored.id] += 1
+            return stored
+        if any(now.get(key) != then.get(key) for key in ("answer", "metadata")):
+            self._corrected[stored.id] += 1
+        return replace(stored, answer=own.answer, metadata=own.metadata)
+
+    def _samples(self, setup: TaskSetup, split: str) -> Mapping[str, Sample]:
+        try:
+            return {sample.id: sample for sample in setup.samples(split)}
+        except RlfactoryError as error:
+            self.progress.say(
+                f"The samples are those of the stored trajectories, because today's cannot be had: {error}"
+            )
+            return {}
+
+    @property
+    def notes(self) -> list[str]:
+        texts = {
+            "The task's data has another answer or other metadata today for {}, such as '{}': today's count.": (
+                self._corrected
+            ),
+            "The task's data does not have {} as asked here, such as '{}': they are as they were stored.": self._other,
+        }
+        return [text.format(count_text(len(ids), "sample"), next(iter(ids))) for text, ids in texts.items() if ids]
+
+
 def _groups(stored: Iterable[StoredTrajectory]) -> list[list[StoredTrajectory]]:
     """The attempts of each group; a file may have several groups of one sample."""
     groups: defaultdict[tuple[str, str, str], list[list[StoredTrajectory]]] = defaultdict(list)
@@ -244,7 +297,7 @@ def _groups(stored: Iterable[StoredTrajectory]) -> list[list[StoredTrajectory]]:
 
 
 class FailingScorers:
-    """Finds scorers that score none of the stored trajectories."""
+    """Finds scorers that give no score for any stored trajectory."""
 
     def __init__(self) -> None:
         self._scored: set[str] = set()  # scorers with a score now

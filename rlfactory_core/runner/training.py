@@ -13,6 +13,7 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress, count_text
 from rlfactory_core.reporting.report import plugin_sections, write_report
+from rlfactory_core.runner.checking import check
 from rlfactory_core.runner.fitting import fitted
 from rlfactory_core.runner.folders import (
     data_changes,
@@ -22,13 +23,15 @@ from rlfactory_core.runner.folders import (
     save_config,
     save_run,
 )
-from rlfactory_core.runner.resolving import Resolved, check, look_up, run_config, saved_config, written_config
+from rlfactory_core.runner.resolved import Resolved, look_up
+from rlfactory_core.runner.resolving import run_config, saved_config, written_config
 from rlfactory_core.settings import merge, parse_override
 from rlfactory_core.training.record import STAGE
 from rlfactory_core.utils.interrupt import StopRequest, stop_on_interrupt
 
 ROLLED_BACK = "rolled_back"  # in summary.json
 LOWER = 0.5  # times the learning rates of a run that is rolled back
+_OF_ADAPTERS = ("rank", "alpha", "targets", "base_bits")  # of train.lora; with others it is another model
 
 
 def run(prepared: Resolved, progress: Progress) -> RunFolder:
@@ -126,7 +129,9 @@ def _resume(folder: RunFolder, overrides: Sequence[str], progress: Progress) -> 
     data = merge(saved, *(parse_override(override) for override in overrides))
     registry = Registry()
     config = saved_config(data, registry)
-    _refuse_finished(folder, config, run_config(saved, registry))
+    before = run_config(saved, registry)
+    _refuse_finished(folder, config, before)
+    _refuse_other_adapters(folder, config, before)
     prepared = check(look_up(config, registry))
     changes = [*plugin_changes(registry, folder), *data_changes(prepared.config, registry, folder)]
     if changes and prepared.traits.refuses_changed_plugins:
@@ -157,11 +162,22 @@ def _refuse_finished(folder: RunFolder, config: RunConfig, before: RunConfig) ->
             f"rlfactory run --resume {folder.path} train.until= train.patience=0 --steps {max(2 * done, train.steps)}"
         )
     if train.steps <= done:
-        of_stage = " in its last stage" if config.stages else ""
+        of_stage = " in its last stage" if len(config.stage_keys) > 1 else ""
         raise UsageError(
             f"{folder.path} is finished: it has done {count_text(done, 'step')}{of_stage}. "
             f"To train it longer: rlfactory run --resume {folder.path} --steps {2 * done or 100}"
         )
+
+
+def _refuse_other_adapters(folder: RunFolder, config: RunConfig, before: RunConfig) -> None:
+    for key in _OF_ADAPTERS:  # which are the same in all stages
+        mine, theirs = (getattr(each.train.lora, key, None) for each in (config, before))
+        if mine != theirs:
+            raise UsageError(
+                f"train.lora.{key}={mine}: the checkpoints in {folder.path} have {theirs}, and are another model "
+                "with that. Leave train.lora as it is, or begin a new run from what is trained so far: "
+                f"--model {folder.checkpoints / 'latest'}"
+            )
 
 
 def _steps_done(summary: Mapping[str, Any]) -> int:
@@ -210,12 +226,9 @@ def _rolled_back(run: Resolved, folder: RunFolder, stop: StopRequest, progress: 
         return None
     number = int(last.get(STAGE) or 1) - 1
     train = config.by_stage()[number].train
-    lr, muon_lr = LOWER * train.lr, LOWER * train.muon_lr
-    lower, stages = {"lr": lr, "muon_lr": muon_lr}, list(config.stages)
-    if stages:
-        stages[number], lower = {**stages[number], **lower}, {}
-    train = config.train.model_copy(update={**lower, "guard": "stop"})
-    config = config.model_copy(update={"train": train, "stages": tuple(stages)})
+    lr = LOWER * train.lr
+    config = config.with_stage(number, {"lr": lr, "muon_lr": LOWER * train.muon_lr})
+    config = config.model_copy(update={"train": config.train.model_copy(update={"guard": "stop"})})
     save_config(config, run.registry, folder)
     why = stop.warning
     folder.write_summary({**folder.read_summary(), ROLLED_BACK: {"from": found, "to": step, "lr": lr, "why": why}})

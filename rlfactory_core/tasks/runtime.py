@@ -209,4 +209,5 @@ class TaskRuntime:
             top_p=config.top_p if temperature > 0 else 1.0,
             seed=seed,
             history=History.of(config, self.task.compact),
+            changes_tools=self.task.changes_tools,
         )

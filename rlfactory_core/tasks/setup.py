@@ -64,6 +64,15 @@ class TaskSetup:
         """Whether an agent of the user's own plays, and not an environment."""
         return bool(self.agent.command) or type(self.task).agent is not Task.agent
 
+    @property
+    def makes_rows(self) -> str:
+        """What gives an attempt several rows, for a message; empty: an attempt is one row."""
+        if self.has_agent:
+            return "an agent of your own"
+        if self.rollout.context != "keep":
+            return f"rollout.context={self.rollout.context}"
+        return "a task whose tools change within an episode" if self.task.changes_tools else ""
+
     def player(self) -> AgentPlayer | None:
         """What plays the task's agent; None: there is no agent.
 

@@ -10,6 +10,7 @@ from rlfactory_core.context import RunContext, ToolContext
 from rlfactory_core.errors import PluginError
 from rlfactory_core.gateway import Endpoint
 from rlfactory_core.protocols import Env, ToolManager
+from rlfactory_core.reporting.eval_table import EvalTable
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.rewards.scorers import accepted_answers
 from rlfactory_core.rollout import ToolEnv
@@ -18,7 +19,7 @@ from rlfactory_core.settings import Section, validate_section
 from rlfactory_core.tasks.data import load_samples
 from rlfactory_core.tasks.settings import DataColumns
 from rlfactory_core.tiny import TinyModelRecipe, answer_text
-from rlfactory_core.types import Message, Sample
+from rlfactory_core.types import Group, Message, Sample
 
 
 class Task:
@@ -41,6 +42,7 @@ class Task:
     tiny_defaults: ClassVar[Mapping[str, Any]] = {}  # further defaults for a run with the task's own tiny model
     reward_bounds: tuple[float, float] | None = None  # of a trajectory's reward; None: the weighted bounds of scorers
     has_solution: bool = True  # False: `solve` plays on without knowing how to win, and checks expect no reward of it
+    changes_tools: bool = False  # True: its environments offer other tools within an episode (`EnvStep.tools`)
     injections: Sequence[str] = ()  # texts for ``plugins redteam``, with ``{answer}`` for a wrong answer
 
     config: Any  # an instance of the class's own Config
@@ -140,3 +142,12 @@ class Task:
     def controls(self) -> Mapping[str, Sequence[Any]]:
         """Replacements of ``tools`` by name, such as a search without results; the last evaluation compares them."""
         return {}
+
+    def eval_tables(self, passes: Mapping[str, Sequence[Group]]) -> Sequence[EvalTable]:
+        """Tables of its own that `rlfactory eval` prints and saves, such as those of a leaderboard; by default none.
+
+        Args:
+            passes: the attempts by sample as they are saved: ``greedy``, and ``sampled`` if that was played. Masked
+                ones, which count in no result, are among them.
+        """
+        return ()

@@ -156,6 +156,9 @@ def _read(row: Mapping[str, Any], place: str) -> Trace:
     messages = list(read_messages(items, place))
     learnt = _by_column(row, messages, place) or learnt
     notes = ["enable_thinking, in place of which chat.thinking is used"] if "enable_thinking" in row else []
+    if (column := _whole(row)) is not None:
+        beside = (name for name in (*_WHOLE, *_ENDS) if name != column and row.get(name))
+        notes += [f"the column {name!r}, because {column!r} holds a conversation" for name in beside]
     if isinstance(system := row.get("system"), str) and system.strip():
         messages = [Message("system", system), *messages]
     if messages[0].role == "system" and (found := tools_in(messages[0].content, place)) is not None:
@@ -200,7 +203,7 @@ def _conversation(row: Mapping[str, Any], place: str) -> tuple[list[Any], list[b
     """The messages as they stand, and whether each turn of the assistant is learnt from."""
     if {"query", "answers"} <= row.keys():
         return _question_and_calls(row["query"], row["answers"], place), [True]
-    column = next((name for name in _WHOLE if row.get(name)), None)
+    column = _whole(row)
     end = next((name for name in _ENDS if row.get(name)), None)
     if column is not None:
         return _listed(row[column], f"{place}: column {column!r}", "user", learnt=True)
@@ -212,6 +215,11 @@ def _conversation(row: Mapping[str, Any], place: str) -> tuple[list[Any], list[b
         f"{place} has the columns {', '.join(row) or 'none'}; expected a conversation in 'messages' or "
         "'conversations', 'prompt' and 'completion', or 'query' and 'answers'."
     )
+
+
+def _whole(row: Mapping[str, Any]) -> str | None:
+    """The column that holds the whole conversation, if one does."""
+    return next((name for name in _WHOLE if row.get(name)), None)
 
 
 def _listed(value: Any, place: str, role: Role, *, learnt: bool) -> tuple[list[Any], list[bool]]:

@@ -1,6 +1,6 @@
-"""The training loop: what is played, what is trained, and what becomes of it.
+"""The training loop: play attempts, update the weights, evaluate, record, save and stop.
 
-``loop.py`` is the loop. An `engines.base.Engine` has the weights; this room knows none by name, and imports no PyTorch.
+``loop.py`` is the loop. An `engines.base.Engine` owns the weights. This room names no engine and imports no PyTorch.
 To add a method: write one beside ``methods/grpo.py``.
 """
 

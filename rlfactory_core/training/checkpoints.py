@@ -26,7 +26,7 @@ BEST = "best"  # a link to the checkpoint with the best held-out result of the e
 
 
 def save_checkpoint(folder: Path, step: int, engine: Engine, run: Mapping[str, Any], *, keep: int) -> Path:
-    """Let the engine write ``step-N`` and its state, point ``latest`` at it and delete all but the newest ``keep``.
+    """Let the engine write ``step-N`` and its state, point ``latest`` at it, and delete all but the newest ``keep``.
 
     Args:
         run: see `Engine.save`.
@@ -103,11 +103,11 @@ def saved(folder: Path) -> Checkpoint:
 def newest_readable(
     found: Sequence[Place], load: Callable[[Place], Loaded], say: Callable[[str], None]
 ) -> tuple[Place, Loaded]:
-    """The first checkpoint of which ``load`` raises no error, and what it returns.
+    """The first checkpoint that ``load`` can read, and what ``load`` returns.
 
     Args:
         found: at least one, the newest first.
-        say: is told of each that is left out.
+        say: shows a warning for each checkpoint that cannot be read.
 
     Raises:
         CheckpointError: none can be read.

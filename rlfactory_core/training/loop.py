@@ -14,10 +14,10 @@ from typing import Any
 from rlfactory_core.algo.prompts import outcomes
 from rlfactory_core.engines.base import Engine
 from rlfactory_core.engines.settings import EngineSettings
+from rlfactory_core.errors import RunStopped
 from rlfactory_core.reporting.trajectories import stored
 from rlfactory_core.training.checkpoints import BEST, mark_best, save_checkpoint
-from rlfactory_core.training.evaluation import Evaluator, HeldOut
-from rlfactory_core.training.held_out_loss import HeldOutLoss
+from rlfactory_core.training.evaluation import Evaluator, HeldOut, HeldOutLoss
 from rlfactory_core.training.methods import Method
 from rlfactory_core.training.place import Place
 from rlfactory_core.training.playing import GroupInFlight, Playing
@@ -52,6 +52,7 @@ class Loop:
     recorder: Recorder | None
     loss: HeldOutLoss | None = None
     held_out: HeldOut = field(default_factory=HeldOut, init=False)  # after the last step so far
+    _postponed: bool = field(default=False, init=False)  # the evaluation after the last step was interrupted
     _pending: Sequence[int] = field(default=(), init=False)  # positions begun and not trained, in the first process
 
     async def run(self, first: int, last: int, pending: Sequence[int] = ()) -> int:
@@ -66,6 +67,8 @@ class Loop:
         """
         if await self.stopping.requested():
             await self.stopping.stop(f"Stopped before step {first}.")
+        if self._postponed:
+            await self._evaluate_late(first - 1)
         self.playing.plan(first, last, pending)
         step = first - 1
         try:
@@ -90,21 +93,44 @@ class Loop:
             update = await self.engine.update(batches)
             await self.engine.publish(step)
         await self.proof.after(step)
-        ends = not self.place.is_last and step == self.place.last(self.config.train.steps)
-        self.held_out = await self.evaluator.between(step, self.config.eval.every, self.stopping.until, now=ends)
-        self.stopping.ended = self.held_out.ended
-        loss = await self.loss.metrics() if self.loss is not None and self.held_out.groups else {}
+        held_out = await self._evaluate(step)
         everything, self._pending = await self._everything(groups, self.playing.untrained())
         played = outcomes(everything, self.evaluator.tasks.success, self.playing.index)
         self.playing.finish(*await self.engine.processes.broadcast((played, self._pending)))
         if self.recorder is not None:
             played_by = step_metrics(step, everything, self.config.train) if self.method.plays else {}
-            numbers = {**played_by, **self.method.metrics(everything), **update, **self.held_out.metrics, **loss}
+            numbers = {**played_by, **self.method.metrics(everything), **update, **held_out}
             numbers |= {"replays": float(replays), **clock.metrics(groups, self.engine.processes.size)}
             self.stopping.left_out(step, everything, self.method.left_out(everything))
             self.stopping.guard(self.recorder.step(step, everything, numbers, stored(everything, self.decode)))
         self.stopping.check_skipped(update, step)
         await self._save_or_stop(step)
+
+    async def _evaluate(self, step: int) -> Mapping[str, float]:
+        """The held-out metrics after a step, if they are due, in the first process; an interruption postpones them."""
+        ends = not self.place.is_last and step == self.place.last(self.config.train.steps)
+        try:
+            self.held_out = await self.evaluator.between(step, self.config.eval.every, self.stopping.until, now=ends)
+        except RunStopped:
+            self.held_out, self._postponed = HeldOut(), True
+            return {}
+        self._postponed, self.stopping.ended = False, self.held_out.ended
+        loss = await self.loss.metrics() if self.loss is not None and self.held_out.groups else {}
+        return {**self.held_out.metrics, **loss}
+
+    async def _evaluate_late(self, step: int) -> None:
+        """The evaluation after a step that was saved without it."""
+        metrics = await self._evaluate(step)
+        if self._postponed:
+            await self.stopping.stop(f"Stopped in the evaluation after step {step}, which is saved.")
+        if self.recorder is not None:
+            self.recorder.evaluated_late(step, metrics)
+        await self._mark_best(step)
+
+    async def _mark_best(self, step: int) -> None:
+        if self.held_out.best and self.recorder is not None:
+            await self.engine.processes.run(lambda: mark_best(self.folder, step, keep=self._keep))
+            self.recorder.progress.say(f"step {step} has the best held-out result so far: {self.folder / BEST}")
 
     async def _played(self, step: int) -> tuple[list[GroupInFlight], int]:
         """A step's groups; it is played again while it has lost too many of its attempts, here so many times."""
@@ -129,9 +155,7 @@ class Loop:
         stop = await self.stopping.requested()
         if stop or self._is_saved(step):
             await self._save(step, self._pending)
-        if self.held_out.best and self.recorder is not None:
-            await self.engine.processes.run(lambda: mark_best(self.folder, step, keep=self._keep))
-            self.recorder.progress.say(f"step {step} has the best held-out result so far: {self.folder / BEST}")
+        await self._mark_best(step)
         if stop:
             await self.stopping.stop(f"Stopped after step {step}, which is saved.")
 
@@ -149,7 +173,7 @@ class Loop:
 
     async def _save(self, step: int, pending: Sequence[int]) -> None:
         if self.recorder is not None:
-            loop = {**self.stopping.state(), "rollouts": self.playing.state()}
+            loop = {**self.stopping.state(), "rollouts": self.playing.state(), "postponed": self._postponed}
             run = {"step": step, "totals": self.recorder.totals_now(), "pending": list(pending), "loop": loop}
             run |= self.place.state()
             save = partial(save_checkpoint, self.folder, step, self.engine, run, keep=self._keep)
@@ -160,3 +184,4 @@ class Loop:
         if state:
             self.playing.load(state["rollouts"])
             self.stopping.load(state)
+            self._postponed = state.get("postponed", False)

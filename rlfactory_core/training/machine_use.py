@@ -1,4 +1,4 @@
-"""What a run takes of its machine, for the metrics of a step: cores, memory, and the GPU of this process."""
+"""What a run uses of its machine, for the metrics of a step: cores, memory, and the GPU of this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class MachineUse:
         self._at, (self._cpu_s, _) = time.monotonic(), _processes()
 
     def numbers(self) -> dict[str, float]:
-        """The metrics ``machine/…``; empty within `EVERY_S` of the last that were not.
+        """The metrics ``machine/…``; empty if the last ones are younger than `EVERY_S`.
 
         ``cpu_cores`` is a mean since then, ``memory_gib`` counts what processes share once for each,
         ``gpu_memory_gib`` is torch's peak so far, ``gpu_use`` in [0, 1] needs the package nvidia-ml-py.
@@ -48,7 +48,7 @@ def _processes() -> tuple[float, int]:
 
 
 def _gpu() -> dict[str, float]:
-    """Of the device that this process computes on, if it does; torch is not imported for it."""
+    """Metrics of the GPU that this process computes on, if any; they do not import torch."""
     torch: Any = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return {}

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from math import ceil
 from typing import Any
+
+from rlfactory_core.algo.settings import TrainConfig
+from rlfactory_core.algo.stages import STAGE_METHODS
+from rlfactory_core.training.sources import SOLVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +24,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The current stage. Steps count on from stage to stage.
+    """The current stage. Steps are numbered through all stages.
 
     Args:
         stages: how many there are.
@@ -47,8 +52,22 @@ class Place:
         return self.number == self.stages - 1
 
     def last(self, steps: int) -> int:
-        """Its last step, if it has so many."""
+        """Its last step if it has ``steps`` steps."""
         return self.first - 1 + steps
+
+    def further(self, stages: Iterable[TrainConfig]) -> int:
+        """What is added to the number of a step where its prompts are chosen.
+
+        A stage goes through the tasks' samples from where the stages before it have stopped: attempts at what was just
+        demonstrated are much alike, and what they teach is less general.
+        """
+        trained = [*stages]
+        taken = sum(
+            (each.last - each.first + 1) * train.prompts_per_step
+            for each, train in zip(self.done, trained, strict=False)
+            if STAGE_METHODS[train.method].plays or train.source == SOLVE
+        )
+        return ceil(taken / trained[self.number].prompts_per_step) - (self.first - 1)
 
     def after(self, method: str, last: int, ended: str) -> Place:
         """The place at the beginning of the next stage."""

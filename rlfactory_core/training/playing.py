@@ -1,4 +1,4 @@
-"""Plays the groups of a training: which prompts are started when, and which groups a step gets."""
+"""Plays groups for the training: decides when each prompt starts and which groups each step trains."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class GroupInFlight:
 
 
 class GroupQueue:
-    """Gives groups in the order in which they are complete, and none too late.
+    """Gives groups in the order in which they finish, each in time to be trained.
 
     A group may be trained at most ``staleness`` versions of the weights after its first token. A step takes a finished
     group only if all older groups can still be trained before they are due; otherwise it waits for an older one. As
@@ -95,7 +95,7 @@ class GroupQueue:
         await asyncio.gather(*(each.task for each in self._groups), return_exceptions=True)
 
     def _first_ready(self, step: int, room: int) -> GroupInFlight | None:
-        """The group that was complete first, of those that may be taken; one that has failed comes before all."""
+        """A group that has failed, else the group that was complete first among those that may be taken."""
         done = sorted((each for each in self._groups if each.task.done()), key=lambda each: each.ended)
         for each in done:
             if each.task.cancelled() or each.task.exception() is not None:
@@ -103,7 +103,7 @@ class GroupQueue:
         return next((each for each in done if self._leaves_room(each, step, room)), None)
 
     def _leaves_room(self, group: GroupInFlight, step: int, room: int) -> bool:
-        """Whether older groups still find a place in time if this step has ``room`` places, and this one takes one."""
+        """True if all older groups can still be trained in time after this one takes one of ``room`` places."""
         for after in range(group.due - step):  # steps of which this group is not due
             due = sum(each.due <= step + after for each in self._groups)  # groups that have to be trained by then
             if due > room - 1 + after * self._size:
@@ -119,14 +119,21 @@ class Playing:
     Args:
         samples: for training, of all processes.
         prompts: chooses among them.
+        further: what is added to the number of a step for ``prompts``.
     """
 
     def __init__(
-        self, engine: Engine, play: Play, config: EngineSettings, samples: Sequence[Sample], prompts: PromptSampler
+        self,
+        engine: Engine,
+        play: Play,
+        config: EngineSettings,
+        samples: Sequence[Sample],
+        prompts: PromptSampler,
+        further: int = 0,
     ) -> None:
         self._engine, self._play, self._config = engine, play, config
         self._asks = STAGE_METHODS[config.train.method].plays  # the engine's sampler
-        self.samples, self._prompts = samples, prompts
+        self.samples, self._prompts, self._further = samples, prompts, further
         self.index = {sample.id: index for index, sample in enumerate(samples)}
         self._size = config.train.prompts_per_step
         self._drawn: dict[int, int] = {}  # position -> sample, until it is trained
@@ -144,10 +151,10 @@ class Playing:
         self._ahead = 1 + self._config.train.staleness  # steps to begin at first
 
     def begin(self, step: int) -> None:
-        """Start the groups that are begun before a step is trained: as many as it takes, the first time more."""
+        """Start as many groups as a step trains; the first time more, by ``train.staleness``."""
         for positions in islice(self._steps, self._ahead):
             for drawn in sorted({each // self._size for each in positions if each not in self._drawn}):
-                self._drawn |= enumerate(self._prompts.step(drawn + 1), drawn * self._size)
+                self._drawn |= enumerate(self._prompts.step(drawn + 1 + self._further), drawn * self._size)
             for position in self._engine.processes.share(positions):
                 self.queue.add(position, step, self._start(position))
         self._ahead = 1
@@ -163,7 +170,7 @@ class Playing:
             await queue.close()
 
     async def refill(self, taken: Sequence[GroupInFlight], teaches_nothing: Callable[[Group], bool]) -> list[Group]:
-        """Groups in the place of those that teach nothing."""
+        """Play groups that replace those without a gradient."""
         train, latest, found = self._config.train, {each.position: each.group for each in taken}, list[Group]()
         for number in range(1, train.refill_factor if train.refill else 1):
             again = [position for position, group in latest.items() if teaches_nothing(group)]
@@ -173,7 +180,7 @@ class Playing:
         return found
 
     def untrained(self, taken: Sequence[GroupInFlight] = ()) -> list[int]:
-        """The positions of this process that are begun and not trained, with those of the step under way."""
+        """The positions that this process has started and not trained, with those of the current step."""
         return [*self.queue.positions, *(each.position for each in taken)]
 
     def finish(self, played: Sequence[Played], pending: Sequence[int]) -> None:
@@ -203,7 +210,7 @@ class Playing:
         name, attempts = f"{step + 1}/{index}", config.train.group_size
         drawn, again = self._drawn[position], ("replay", replay) if replay else ()
         if refill:
-            drawn = self._prompts.replacement(step + 1, index, refill)
+            drawn = self._prompts.replacement(step + 1 + self._further, index, refill)
             name, again = f"{name}/refill-{refill}", (*again, "refill", refill)
         if self._asks:
             self._engine.expect(f"{name}/{attempt}" for attempt in range(attempts))

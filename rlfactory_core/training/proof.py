@@ -134,6 +134,8 @@ def _least_likely(rows: Sequence[TrainSequence]) -> list[TrainSequence]:
         place = min(places, key=lambda place: row.logprobs[place], default=0)
         if place:
             end = place + 1
-            cut = replace(row, ids=row.ids[:end], logprobs=row.logprobs[:end], advantages=row.advantages[:end])
+            cut = replace(
+                row, ids=row.ids[:end], logprobs=row.logprobs[:end], advantages=row.advantages[:end], taught=()
+            )
             found.append((row.logprobs[place], replace(cut, loss_mask=(0,) * place + (1,))))
     return [row for _, row in sorted(found, key=lambda item: item[0])[:TOKENS]]

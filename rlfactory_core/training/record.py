@@ -118,11 +118,20 @@ class Recorder:
         names += ["masked"] if self.totals["masked"] else []
         self.progress.advance(1, **{name: metrics[name] for name in names if name in metrics})
         self._report_masked(f"step {step}", groups)
+        self._report_evaluation(step, metrics)
+        return self.warned[warned:]
+
+    def evaluated_late(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Add what an evaluation shows to a step that was recorded without it."""
+        if self.loggers is not None:
+            self.loggers.log_more(step, metrics)
+        self._report_evaluation(step, metrics)
+
+    def _report_evaluation(self, step: int, metrics: Mapping[str, float]) -> None:
         self._report_held_out(f"the evaluation after step {step}", _under("eval/", metrics))
         if masked := _under("eval/masked/", metrics):
             found = ", ".join(f"{source} {count:.0f}" for source, count in masked.items())
             self.progress.say(f"warning: the evaluation after step {step}: some trajectories were masked: {found}")
-        return self.warned[warned:]
 
     def _guarded(self, step: int, metrics: Mapping[str, float]) -> dict[str, float]:
         """The metrics with ``guard/<name>`` for all that the guard finds; says what is new."""
@@ -284,7 +293,12 @@ class StepClock:
 def step_metrics(step: int, groups: Sequence[Group], train: TrainConfig) -> dict[str, float]:
     """What a step's groups show, and how old the weights were that sampled them."""
     trajectories = [trajectory for group in groups for trajectory in group.trajectories]
-    lag = [step - 1 - version for each in trajectories for turn in each.turns for version in turn.token_versions]
+    lag = [
+        step - 1 - version
+        for each in trajectories
+        for turn in each.turns
+        for version in turn.versions or [turn.version] * len(turn.sampled_ids)
+    ]
     refilled = float(len(groups) - train.prompts_per_step)
     return {
         **group_metrics(groups),

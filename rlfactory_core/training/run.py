@@ -27,7 +27,7 @@ from rlfactory_core.engines.base import (
     Stage,
 )
 from rlfactory_core.engines.tiny import TinyModel
-from rlfactory_core.errors import UsageError
+from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.plugins.attributes import optional_attributes
 from rlfactory_core.protocols import ChatFormat, Sampler
 from rlfactory_core.reporting.folder import RunFolder, replace_link
@@ -36,8 +36,7 @@ from rlfactory_core.reporting.where import Where
 from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.tasks.room import CheckedPrompts, check_prompts
 from rlfactory_core.training.checkpoints import LATEST, checkpoints, newest_readable, none_yet, roll_back, saved
-from rlfactory_core.training.evaluation import Evaluator
-from rlfactory_core.training.held_out_loss import HeldOutLoss
+from rlfactory_core.training.evaluation import Evaluator, HeldOutLoss
 from rlfactory_core.training.loop import Loop
 from rlfactory_core.training.methods import GroupComparison, Imitation, Method
 from rlfactory_core.training.methods.grpo import rewards_of_turns
@@ -69,9 +68,13 @@ class Training:
 
     def prepare(self, config: Settings) -> Settings:
         stages = [self.engine.prepare(each) for each in config.by_stage()]
+        if not self.engine.compares_likely and any(each.train.likely for each in stages):
+            raise ConfigError("train.method=opd: this engine compares sampled tokens alone. Set train.teacher_top=0.")
+        if len(config.stage_keys) == 1 and not config.stages:
+            return stages[0]
         workers = min(each.train.workers for each in stages)
-        train = config.train.model_copy(update={"workers": workers})
-        return stages[0].model_copy(update={"train": train, "stages": config.stages}) if config.stages else stages[0]
+        own = {"train": config.train.model_copy(update={"workers": workers})}
+        return stages[0].model_copy(update={**own, "warm_start": config.warm_start, "stages": config.stages})
 
     def train(self, run: EngineRun) -> dict[str, Any]:
         return self._in_processes(train, run)
@@ -118,7 +121,8 @@ async def train(engine: Engine, run: EngineRun) -> dict[str, Any]:
                 run.folder.write_summary({**parts.facts(), **recorder.summary()})
         run.stop.armed = True
         loop, step, place = await _train_stages(parts)
-        ended = loop.stopping.ended or Ended("steps", f"did all {loop.config.train.steps} steps")
+        did = f"{step} steps" if place.stages == 1 else f"{place.stages} stages"
+        ended = loop.stopping.ended or Ended("steps", f"did all {did}")
         await parts.evaluate("after", measured=loop.held_out.groups)
         if recorder is None:
             return {}
@@ -191,7 +195,9 @@ class OpenRun:
     def evaluator(self) -> Evaluator:
         engine, run = self.engine, self.run
         held_out, processes = self.prompts.held_out, engine.processes
-        return Evaluator(self.tasks, self.play, held_out, run.config.seed, run.progress, processes, engine.expect)
+        return Evaluator(
+            self.tasks, self.play, held_out, run.config.seed, run.progress, processes, engine.expect, stop=run.stop
+        )
 
     async def evaluate(
         self, when: str, *, intervals: bool = False, measured: Mapping[str, Sequence[Group]] = {}
@@ -223,13 +229,14 @@ class OpenRun:
         if self.recorder is not None:
             self.recorder.stage = place.number
         method, samples, play, loss = self._method(stage, play)
+        further = place.further(each.config.train for each in run.stages)
         top = before.stopping.until.top if before is not None else -inf
         until = Until(train.until, train.patience, self.tasks.success, config.eval.attempts, top=top)
         loop = Loop(
             engine,
             config,
             method,
-            Playing(engine, play, config, samples, stage.make_prompts(samples)),
+            Playing(engine, play, config, samples, stage.make_prompts(samples), further),
             self.evaluator,
             PolicyMovedProof(engine, self.sampler),
             Stopping(train, until, processes, run.stop, run.progress),
@@ -249,7 +256,7 @@ class OpenRun:
         if not STAGE_METHODS[train.method].imitates:
             advantage = stage.advantage or rewards_of_turns
             if train.method == OPD:
-                advantage = TeacherCredit(train.teacher_discount, advantage, train.reward_weight)
+                advantage = TeacherCredit(train.teacher_discount, advantage, train.reward_weight, train.likely > 0)
             method = GroupComparison(train, advantage, config.rollout.max_tokens, config.seed, rank)
             return method, self.prompts.train, play, None
         if STAGE_METHODS[train.method].plays:
@@ -344,7 +351,7 @@ def _start(run: EngineRun, number: int) -> EngineStart:
     def make_tiny() -> TinyModel:
         return TinyModel.of(run.config, run.tasks.only, run.fingerprints, run.make_chat)
 
-    return EngineStart(stage.config, run.progress, make_tiny, loss=stage.loss)
+    return EngineStart(stage.config, run.progress, make_tiny, loss=stage.loss, stage=number)
 
 
 def _check_place(run: EngineRun, resumed: Mapping[str, Any]) -> None:

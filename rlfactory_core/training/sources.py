@@ -16,6 +16,7 @@ from rlfactory_core.algo.settings import TrainConfig
 from rlfactory_core.errors import ChatFormatError, ConfigError, UsageError
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.where import FACTS, Where
+from rlfactory_core.rollout.episode import RolloutLimits
 from rlfactory_core.rollout.written import WrittenModel
 from rlfactory_core.tasks.opening import OpenTasks
 from rlfactory_core.tasks.setup import Tasks
@@ -68,8 +69,17 @@ class Solved:
             group = await runtime.play(sample, model, session=session, **how)
         except ChatFormatError as error:
             return unplayable(sample, str(error))
+        if model.too_long is not None:
+            return unplayable(sample, _too_long(runtime.limits, *model.too_long))
         no_room = [fault for each in group.trajectories for fault in each.faults if fault.source == PROMPT]
         return unplayable(sample, no_room[0].message) if no_room else group
+
+
+def _too_long(limits: RolloutLimits, tokens: int, most: int) -> str:
+    """A sentence on a turn of a demonstration, with the key of the limit that it does not keep."""
+    if most == limits.max_turn_tokens:
+        return f"a turn of it has {tokens:,} tokens, more than rollout.max_turn_tokens={most}"
+    return f"a turn of it has {tokens:,} tokens, and rollout.max_tokens={limits.max_tokens} leaves room for {most:,}"
 
 
 def check_source(train: TrainConfig, tasks: Tasks) -> None:

@@ -16,23 +16,24 @@ from rlfactory_core.engines.base import Engine, Teacher
 from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_core.training.playing import Play
-from rlfactory_core.types import Fault, FaultKind, Group, Row, Sample, TrainSequence, Trajectory
+from rlfactory_core.types import Fault, FaultKind, Group, Row, Sample, TaughtToken, TrainSequence, Trajectory
 
-SOURCE = "teacher"  # of the fault of an attempt that no teacher has seen
+SOURCE = "teacher"  # `Fault.source` where the teacher did not answer
 
 
 @dataclass(frozen=True, slots=True)
 class TaughtPlay:
-    """A `Play` whose trajectories have their teacher's log-probs.
+    """A `Play` whose trajectories have the log-probs of their teacher.
 
     A teacher that does not answer is an infra fault of the attempts, which masks them.
 
     Args:
-        teachers: by task; the one of the name "" has all others.
+        teachers: by the name of the task; "" stands for all other tasks.
     """
 
     play: Play
     teachers: Mapping[str, Teacher]
+    likely: int = 0  # ids that they name at each sampled token
 
     async def __call__(self, sample: Sample, **how: Any) -> Group:
         group = await self.play(sample, **how)
@@ -41,23 +42,23 @@ class TaughtPlay:
             return group
         teacher = self.teachers.get(sample.task) or self.teachers[""]
         try:
-            scored = iter(await teacher.score(rows))
+            scored = iter(await teacher.score(rows, self.likely))
         except BackendError as error:
             fault = Fault(FaultKind.INFRA, SOURCE, str(error))
             seen = [each if each.masked else _with_fault(each, fault) for each in group.trajectories]
         else:
-            seen = [each if each.masked else _with_logprobs(each, scored) for each in group.trajectories]
+            seen = [each if each.masked else _taught(each, scored) for each in group.trajectories]
         return replace(group, trajectories=tuple(seen))
 
 
 def check_teachers(config: EngineSettings, tasks: Collection[str]) -> None:
-    """Refuse a stage of on-policy distillation that contradicts itself.
+    """Refuse keys that on-policy distillation cannot use.
 
     Args:
         tasks: the names of the run's tasks; the only one may have none.
 
     Raises:
-        ConfigError: there is no teacher, or not one for each task, or a key that distillation does not go with.
+        ConfigError: no teacher, not one for each task, or a key that distillation cannot use.
     """
     train, asks = config.train, f"train.method={OPD}"
     if not train.teacher:
@@ -75,6 +76,13 @@ def check_teachers(config: EngineSettings, tasks: Collection[str]) -> None:
             f"{asks} compares log-probs at temperature 1, and rollout.temperature={config.rollout.temperature:g}. "
             "Set it to 1."
         )
+    if train.teacher_top and (train.teacher_discount or train.aggregation != "token"):
+        other = f"aggregation={train.aggregation}"
+        other = f"teacher_discount={train.teacher_discount:g}" if train.teacher_discount else other
+        raise ConfigError(
+            f"train.teacher_top={train.teacher_top} compares each place alone, and each counts the same: "
+            f"train.{other} has no meaning. Drop it, or compare sampled tokens alone: train.teacher_top=0"
+        )
     if train.advantage == GAE:
         raise ConfigError(f"{asks} has no critic: train.advantage={GAE}. Use another, such as grpo.")
     if train.refill:
@@ -87,7 +95,7 @@ async def taught(play: Play, engine: Engine, config: EngineSettings, tokenizer: 
 
     Raises:
         ConfigError: a teacher has another vocabulary.
-        BackendError, ModelError: a teacher cannot be had.
+        BackendError, ModelError: a teacher cannot be loaded or reached.
     """
     by_task = teachers_of(config.train.teacher)
     if not by_task:
@@ -98,7 +106,7 @@ async def taught(play: Play, engine: Engine, config: EngineSettings, tokenizer: 
         for name in dict.fromkeys(by_task.values()):
             opened[name] = await _open(name, engine, config, tokenizer)
             stack.push_async_callback(opened[name].close)
-        yield TaughtPlay(play, {task: opened[name] for task, name in by_task.items()})
+        yield TaughtPlay(play, {task: opened[name] for task, name in by_task.items()}, config.train.likely)
 
 
 async def _open(name: str, engine: Engine, config: EngineSettings, tokenizer: Any) -> Teacher:
@@ -106,7 +114,7 @@ async def _open(name: str, engine: Engine, config: EngineSettings, tokenizer: An
         return engine.teacher(name, config.train.teacher_device)
     teacher = ServerTeacher(name)
     try:
-        await teacher.open(tokenizer, config.rollout.max_tokens)
+        await teacher.open(tokenizer, config.rollout.max_tokens, config.train.likely)
     except BaseException:
         await teacher.close()
         raise
@@ -121,12 +129,13 @@ def _with_fault(trajectory: Trajectory, fault: Fault) -> Trajectory:
     return replace(trajectory, faults=(*trajectory.faults, fault))
 
 
-def _with_logprobs(trajectory: Trajectory, scored: Iterator[Sequence[float]]) -> Trajectory:
-    """With the next log-probs of ``scored``, one sequence for each row."""
+def _taught(trajectory: Trajectory, scored: Iterator[Sequence[TaughtToken]]) -> Trajectory:
+    """With the next tokens of ``scored``, one sequence for each row."""
     rows = dict.fromkeys(turn.row for turn in trajectory.turns)  # in the order of `Trajectory.rows`
     left = {row: iter(next(scored)) for row in rows}
-    turns = (
-        replace(each, teacher_logprobs=tuple(islice(left[each.row], len(each.sampled_ids))))
-        for each in trajectory.turns
-    )
+    turns = []
+    for each in trajectory.turns:
+        tokens = tuple(islice(left[each.row], len(each.sampled_ids)))
+        logprobs = tuple(token.logprob for token in tokens)
+        turns.append(replace(each, teacher_logprobs=logprobs, taught=tokens if tokens and tokens[0].likely else ()))
     return replace(trajectory, turns=tuple(turns))

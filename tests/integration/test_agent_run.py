@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from agent_programs import ASKING
 from mcp_runs import trajectories
 from runs import finish, metrics, start, summary
 
@@ -18,17 +19,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("nothing_left")]
 LIMIT_S = 600.0
 SMALL = ("--steps", "2", "train.prompts_per_step=4", "train.group_size=4", "train.workers=1", "eval.limit=8")
 FEW = ("eval.attempts=1", "eval.every=0", "eval.limit=24", "train.workers=1")
-PROGRAM = """
-import json, os, sys, urllib.request
-
-def ask(messages):
-    body = {"messages": messages, "model": os.environ["OPENAI_MODEL"]}
-    headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"}
-    address = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
-    request = urllib.request.Request(address, json.dumps(body).encode(), headers)
-    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]
-
-sample = json.load(sys.stdin)
+PROGRAM = (
+    ASKING
+    + """
 messages = [{"role": "user", "content": sample["prompt"]}]
 messages.append(ask(messages))
 if sample["id"] == "0":
@@ -36,6 +29,7 @@ if sample["id"] == "0":
 messages.append({"role": "user", "content": "Sure?"})
 print("It is", ask(messages)["content"])
 """
+)
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agent_programs import ASKING
 from fake_openai import Reply, error, said, serve
 
 from rlfactory_core.cli.main import invoke
@@ -102,21 +103,42 @@ def test_an_oracle_through_the_real_tool(plugin: str, capsys: pytest.CaptureFixt
     assert "OPENAI" not in folder.config.read_text()
 
 
-AGENT = """
-import json, os, sys, urllib.request
+TABLES = """
+    def eval_tables(self, passes):
+        from rlfactory_core.reporting import EvalTable
 
-def ask(messages):
-    body = {"messages": messages, "model": os.environ["OPENAI_MODEL"]}
-    headers = {"authorization": "Bearer " + os.environ["OPENAI_API_KEY"], "content-type": "application/json"}
-    address = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
-    request = urllib.request.Request(address, json.dumps(body).encode(), headers)
-    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]
+        attempts = {name: sum(len(group.trajectories) for group in groups) for name, groups in passes.items()}
+        rows = [(group.sample.id, group.trajectories[0].score.value, None) for group in passes["greedy"]]
+        return [EvalTable("Ranks", ("who", "score", "rank"), rows, (f"attempts: {attempts}",))]
 
-sample = json.load(sys.stdin)
+
+@hookimpl
+"""
+
+
+def test_a_task_adds_its_own_table(plugin: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(plugin).write_text(PLUGIN.replace("\n\n@hookimpl\n", TABLES), encoding="utf-8")
+    with serve(oracle) as server:
+        own = ["eval", "--plugin", plugin, "--api", server.url, "--attempts", "2", "--out", "done"]
+        assert invoke(own) == 0
+    printed = capsys.readouterr().out
+    assert "Ranks" in printed
+    assert "Dot   1.100" in printed
+    (table,) = RunFolder.open("done").read_summary()["tables"]
+    assert table["rows"] == [[name, pytest.approx(1.1), None] for name in ("Ann", "Ben", "Cyd", "Dot")]
+    counted, conditions = table["notes"]
+    assert counted == "attempts: {'greedy': 4, 'sampled': 8}"
+    assert f"Model toy at {server.url}; the server's chat template; greedy" in conditions
+
+
+AGENT = (
+    ASKING
+    + """
 messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": sample["prompt"]}]
 first = ask(messages)
 print(ask([*messages, first, {"role": "user", "content": "Sure?"}])["content"])
 """
+)
 
 
 @pytest.mark.slow

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from runs import TINY_TASK, Cli
 
+from rlfactory_core.settings import dump_yaml
+
 SHAPE = {
     **{"hidden_size": 64, "num_hidden_layers": 2, "intermediate_size": 128, "vocab_size": 500},
     **{"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32},
@@ -60,6 +62,27 @@ def test_keys_that_fit_a_gpu_that_is_not_here_are_proposed(cli: Cli, tmp_path: P
     assert "--device cuda --memory 24" in cli.refusal(*command, "--memory", "24")
     verl = cli(*command, "--engine", "verl", "--memory", "80")
     assert max(phase["limit"] for phase in json.loads(verl.out)["phases"]) == 80 * 2**30, verl.err
+
+
+def test_it_takes_the_words_of_run_and_covers_the_stage_that_needs_most(cli: Cli, model: Path, tmp_path: Path) -> None:
+    words = ("--plugin", TINY_TASK, "--model", model, "--device", "cpu", "train.microbatch_tokens=512")
+    rest = ("--out", tmp_path / "run", "--steps", "9", "--logger", "tensorboard", "--dry-run", "rollout.max_tokens=256")
+    warm = ("--warm-start", "solve", "--where", "reward > 0", "warm_start.microbatch_tokens=2048")
+    alone, both = (json.loads(cli("memory", *words, *rest, *more, "--json").out) for more in ((), warm))
+    (alone_phase,), (phase,) = alone["phases"], both["phases"]
+    assert (alone_phase["name"], phase["name"]) == ("sampling and training", "sampling and training of warm_start")
+    assert phase["bytes"] > alone_phase["bytes"]
+    assert "add --warm-start SOURCE" in cli.refusal("memory", *words, "--where", "reward > 0")
+    assert "Add --engine" in cli.refusal("memory", *words, "--", "trainer.nnodes=1")
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "old").mkdir()
+    saved = {"plugin": TINY_TASK, "model": str(model), "device": "cpu", "warm_start": {"source": "solve"}}
+    small = {"rollout": {"max_tokens": 256}, "train": {"microbatch_tokens": 256}}
+    (tmp_path / "old" / "config.yaml").write_text(dump_yaml({**saved, **small}))
+    resumed = ("memory", "--resume", tmp_path / "old")
+    found = [json.loads(cli(*resumed, f"warm_start.microbatch_tokens={n}", "--json").out) for n in (512, 2048)]
+    assert found[0]["phases"][0]["bytes"] < found[1]["phases"][0]["bytes"]
+    assert "--model cannot be given with it" in cli.refusal(*resumed, "--model", model)
 
 
 def test_what_cannot_be_estimated_is_said(cli: Cli, tmp_path: Path) -> None:

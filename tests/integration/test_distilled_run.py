@@ -72,7 +72,10 @@ def serving(teacher: Path) -> Answer:
         with torch.no_grad():
             logprobs = model(ids).logits[0, :-1].log_softmax(-1)
         rows = [
-            {str(token): {"logprob": float(row[token]), "rank": 1, "decoded_token": tokenizer.decode([token])}}
+            {
+                str(each): {"logprob": float(row[each]), "rank": 1, "decoded_token": tokenizer.decode([each])}
+                for each in (token, *row.topk(body["prompt_logprobs"]).indices.tolist())
+            }
             for token, row in zip(body["prompt"][1:], logprobs, strict=True)
         ]
         return Reply(body={"choices": [{"index": 0, "text": "", "prompt_logprobs": [None, *rows]}]})
@@ -80,11 +83,12 @@ def serving(teacher: Path) -> Answer:
     return answer
 
 
-def test_a_server_teaches_as_the_model_in_the_process_does(cli: Cli, teacher: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("top", [0, 20])
+def test_a_server_teaches_as_the_model_in_the_process_does(cli: Cli, teacher: Path, tmp_path: Path, top: int) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    distil(cli, here, teacher, "--steps", 1, *ALONE)
+    distil(cli, here, teacher, "--steps", 1, *ALONE, f"train.teacher_top={top}")
     with serve(serving(teacher)) as server:
-        distil(cli, there, server.url, "--steps", 1, *ALONE)
+        distil(cli, there, server.url, "--steps", 1, *ALONE, f"train.teacher_top={top}")
     (row,), (same,) = metrics(here), metrics(there)
     assert same["trained_tokens"] == row["trained_tokens"] > 0
     for name in ("teacher_kl", "teacher_kl/calls", "teacher_kl_top", "loss", "grad_norm"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+import yaml
 from runs import TINY_TASK, Cli, summary
 
 torch = pytest.importorskip("torch", reason="needs rlfactory-core[local]")
@@ -76,7 +78,66 @@ def test_what_was_exported_is_a_model_to_start_from(cli: Cli, run: Path, tmp_pat
     assert (tmp_path / "from-adapter" / "checkpoints" / "latest" / "adapter" / "adapter_config.json").is_file()
     told = cli.refusal("run", "--plugin", TINY_TASK, "--model", adapter, "train.lora.rank=8", *SMALL)
     assert "train.lora.rank=8 (the adapter has 4)" in told
-    assert "train.kl=0.1" in cli.refusal("run", "--plugin", TINY_TASK, "--model", adapter, "train.kl=0.1", *SMALL)
+
+
+def wider(tiny_model: Path, folder: Path) -> Path:
+    """A random model with layers of 64 and 128 inputs, and the tokenizer of the tiny one."""
+    from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2}
+    torch.manual_seed(0)
+    config = AutoConfig.from_pretrained(tiny_model, **sizes, head_dim=16)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(folder)
+    return folder
+
+
+def test_adapters_beside_a_base_in_4_bits(cli: Cli, tiny_model: Path, tmp_path: Path) -> None:
+    """They are resumed to the bit; the merged copy and the adapter beside its base in 4 bits answer as the run."""
+    pytest.importorskip("bitsandbytes", reason="needs rlfactory-core[bits]")
+    base = wider(tiny_model, tmp_path / "base")
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    keys = (
+        "train.lora.base_bits=4",
+        "train.lora.rank=4",
+        "train.lr=1e-2",
+        "train.kl=0.01",
+        "eval.sampled=false",
+        *SMALL[:-2],
+    )
+    for out, steps in ((whole, 2), (parts, 1)):
+        given = ("--plugin", TINY_TASK, "--model", base, "--out", out, "rollout.deterministic=true")
+        done = cli("run", *given, *keys, "--steps", steps)
+        assert done.code == 0, done.err
+    other = cli.refusal("run", "--resume", parts, "train.steps=2", "train.lora.base_bits=null")
+    assert f"train.lora.base_bits=None: the checkpoints in {parts} have 4" in other
+    assert cli("run", "--resume", parts, "train.steps=2").code == 0
+    weights = [(run / "checkpoints" / "latest" / "model.safetensors").read_bytes() for run in (whole, parts)]
+    assert weights[0] == weights[1]
+    for to, library in (("folder", "transformers"), ("adapter", "peft")):
+        done = cli("export", whole, "--to", to)
+        assert done.code == 0, done.err
+        said = " ".join(done.out.split())
+        assert f"proved: {library}" in said
+        assert ("beside its base in 4 bits" in said) == (to == "adapter")
+
+
+def test_a_run_of_verl_is_exported_like_any_other(cli: Cli, run: Path, tmp_path: Path) -> None:
+    """Its checkpoints link to the Hugging Face folder in verl's own; verl itself is not needed."""
+    verl = tmp_path / "verl-run"
+    shutil.copytree(run, verl, symlinks=True, ignore=shutil.ignore_patterns("checkpoints", "exports"))
+    policy = verl / "checkpoints" / "verl" / "global_step_1" / "actor" / "huggingface"
+    shutil.copytree(run / "checkpoints" / "step-1", policy)
+    (policy.parents[1] / "data.pt").touch()
+    (verl / "checkpoints" / "step-1").symlink_to("verl/global_step_1/actor/huggingface")
+    (verl / "checkpoints" / "latest").symlink_to("step-1")
+    config = yaml.safe_load((verl / "config.yaml").read_text())
+    (verl / "config.yaml").write_text(yaml.safe_dump({**config, "engine": "verl", "plugins": {"verl": {"gpus": 1}}}))
+    for to in ("folder", "adapter", "gguf", "ollama"):
+        done = cli("export", verl, "--to", to)
+        assert done.code == 0, done.err
+        assert PROVED.search(" ".join(done.out.split())), done.out
+    assert "1 steps" in (verl / "exports" / "folder" / "README.md").read_text()
 
 
 def test_a_copy_that_answers_otherwise_is_not_written(

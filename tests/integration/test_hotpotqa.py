@@ -92,7 +92,7 @@ def make_model(folder: Path, corpus: Path, rows: Sequence[dict[str, Any]]) -> No
     from rlfactory_core.engines.local.model.loading import write_model
     from rlfactory_core.engines.local.model.policy import RaggedPolicy
     from rlfactory_core.engines.local.tiny.tiny_model import build_model, build_tokenizer
-    from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
+    from rlfactory_core.engines.local.tiny.warmstart import WarmStart
     from rlfactory_core.engines.local.workers import Workers
     from rlfactory_core.reporting.progress import Progress
     from rlfactory_core.tiny import TinyModelRecipe, WarmStartStage
@@ -111,8 +111,8 @@ def make_model(folder: Path, corpus: Path, rows: Sequence[dict[str, Any]]) -> No
     tokenizer = build_tokenizer(recipe.vocabulary(), recipe.vocab_size)
     model = build_model(recipe, tokenizer, seed=0)
     assert 2e6 < sum(parameter.numel() for parameter in model.parameters()) < 9e6
-    encoder = Encoder(Qwen3Format(tokenizer), [tool.spec for tool in SearchTask().tools])
-    WarmStart(RaggedPolicy(model), recipe, encoder, Workers(), seed=0).run(Progress())
+    tools = [tool.spec for tool in SearchTask().tools]
+    WarmStart(RaggedPolicy(model), recipe, Qwen3Format(tokenizer), tools, Workers(), seed=0).run(Progress())
     write_model(folder, model, tokenizer)
 
 

@@ -10,8 +10,7 @@ import pytest
 import yaml
 from runs import TINY_TASK, Cli, metrics, repeatable, summary
 
-from rlfactory_core.algo.mixing import PromptsByTask, prompt_shares
-from rlfactory_core.algo.prompts import Played, UniformPrompts
+from rlfactory_core.algo.prompts import Played, PromptsByTask, UniformPrompts, prompt_shares
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.types import Sample
 

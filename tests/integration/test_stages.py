@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from runs import TINY_TASK, Cli, finish, metrics, repeatable, start, summary, wait_for_no_process, wait_until
 
+from rlfactory_core.reporting.folder import RunFolder
+
 pytestmark = pytest.mark.slow
 
 STAGES = [
     {"method": "sft", "source": "solve", "steps": 4, "lr": 1e-3},
     {"method": "rft", "steps": 3, "prompts_per_step": 4, "group_size": 4},
-    {"method": "grpo", "updates_per_step": 2, "schedule": "linear"},
+    {"method": "grpo", "updates_per_step": 2, "schedule": "linear", "kl": 0.05},
 ]
 RUN = (
     *("run", "--plugin", TINY_TASK, "eval.limit=8", "eval.every=3", "checkpoint.every=1", "rollout.deterministic=true"),
@@ -55,13 +57,26 @@ def test_each_stage_is_in_the_record(whole_run: Path) -> None:
         ("rft", 5, 7),
         ("grpo", 8, 11),
     ]
+    assert summary(whole_run)["ended"] == {"by": "steps", "text": "did all 3 stages"}
+    # Of two updates a step, the first is at the start of the stage, with which it is compared.
+    assert 0 < rows[7]["kl"] < rows[-1]["kl"]
     assert rows[0]["nll"] > rows[3]["nll"]
     assert not {"reward", "mismatch_kl", "sampled_tokens_s"} & rows[0].keys()
     assert {"reward", "mismatch_kl", "learnt_from"} <= rows[4].keys()
-    assert {"eval/exact_match", "eval/called", "eval/nll"} <= rows[
-        3
-    ].keys()  # where a stage ends it is known how far it came
+    # Where a stage ends it is known how far it came.
+    assert {"eval/exact_match", "eval/called", "eval/nll"} <= rows[3].keys()
     assert (rows[7]["lr"], rows[8]["lr"]) == (7.5e-4, 5e-4)  # the schedule of each stage is its own
+
+
+def test_a_stage_goes_on_with_the_samples_that_the_stages_before_have_left(whole_run: Path) -> None:
+    folder = RunFolder.open(whole_run)
+    demonstrated, own, compared = (
+        {each.trajectory.sample.id for step in steps for each in folder.read_trajectories(f"step-{step:06d}")}
+        for steps in (range(1, 5), range(5, 8), range(8, 12))
+    )
+    assert (len(demonstrated), len(own), len(compared)) == (32, 12, 16)
+    assert not demonstrated & own
+    assert not (demonstrated | own) & compared
 
 
 def test_a_run_that_is_finished_trains_its_last_stage_longer(cli: Cli, whole_run: Path, tmp_path: Path) -> None:

@@ -6,21 +6,21 @@ import json
 from pathlib import Path
 
 import pytest
-from runs import TINY_TASK, Cli, finish, metrics, start
+from runs import TINY_TASK, Cli, metrics
 
+from rlfactory_core.cli.main import invoke
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.types import Trajectory
 
 pytestmark = pytest.mark.slow
-COMMON = ("eval.limit=4", "train.workers=1", "train.prompts_per_step=4", "train.group_size=4", "--steps", "1")
-RUN = ("run", "--plugin", TINY_TASK, *COMMON)
+COMMON = ("run", "--plugin", TINY_TASK, "eval.limit=1", "eval.sampled=false", "train.workers=1")
+RUN = (*COMMON, "train.prompts_per_step=4", "train.group_size=4", "--steps", "1")
 
 
 @pytest.fixture(scope="module")
 def first(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = tmp_path_factory.mktemp("sources") / "first"
-    outcome = finish(start(*RUN, "train.method=rft", "train.where=turns > 0", "--out", run))
-    assert outcome.code == 0, outcome.out
+    assert invoke([*RUN, "train.method=rft", "train.where=turns > 0", "--out", str(run)]) == 0
     return run
 
 
@@ -31,7 +31,7 @@ def attempts(run: Path) -> list[Trajectory]:
 
 def warm_started(cli: Cli, source: Path, where: str, out: Path) -> list[Trajectory]:
     stages = json.dumps([{"method": "sft", "source": str(source), "where": where, "steps": 2, "prompts_per_step": 3}])
-    outcome = cli("run", "--plugin", TINY_TASK, "eval.limit=4", "train.workers=1", f"stages={stages}", "--out", out)
+    outcome = cli(*COMMON, f"stages={stages}", "--out", out)
     assert outcome.code == 0, outcome.err
     rows = metrics(out)
     assert [row["learnt_from"] for row in rows] == [3.0, 3.0]

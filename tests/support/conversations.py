@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import wraps
 from typing import Any
 
 from rlfactory_devkit import ToyChatFormat
@@ -22,6 +23,19 @@ SEARCH = {
         "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
     },
 }
+
+
+def in_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    """A test that runs in an event loop of its own."""
+
+    @wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        async def play() -> None:
+            await test(*args, **kwargs)
+
+        asyncio.run(play())
+
+    return run
 
 
 def no_env(*_: object) -> Any:

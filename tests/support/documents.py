@@ -40,3 +40,10 @@ def commands(body: str) -> Iterator[list[str]]:
         words = shlex.split(line.removeprefix("$ "), comments=True)
         if words and words[0] == "rlfactory":
             yield words[1 : words.index("|")] if "|" in words else words[1:]
+
+
+def changed(text: str, diff: str) -> str:
+    """A file's text with the lines of a diff that begin with - replaced by those that begin with +."""
+    old, new = ("".join(f"{line[1:]}\n" for line in diff.splitlines() if line[:1] in (" ", sign)) for sign in "-+")
+    assert text.count(old) == 1, f"it is not there once: {old}"
+    return text.replace(old, new)

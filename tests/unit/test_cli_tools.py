@@ -13,7 +13,7 @@ import pytest
 from mcp_calls import fake
 from runs import Cli, finish, group_members, start, wait_for_no_process, wait_until
 
-from rlfactory_core.cli.ui.tools import type_text
+from rlfactory_core.cli.tools import type_text
 from rlfactory_core.tools import tool
 
 PLUGIN = '''

@@ -16,8 +16,9 @@ from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner import prepare, resume, run
+from rlfactory_core.runner.checking import check
 from rlfactory_core.runner.making import make_tasks
-from rlfactory_core.runner.resolving import check, read, resolve
+from rlfactory_core.runner.resolving import read, resolve
 
 PLUGIN = str(Path(__file__).parents[1] / "support" / "sections_plugin.py")
 BASE = [f"plugin={PLUGIN}", "engine=still", "train.steps=3"]

@@ -304,7 +304,7 @@ def test_a_chat_template_of_ones_own_is_what_the_demonstrations_are_written_in(
     tiny_model = pytest.importorskip(
         "rlfactory_core.engines.local.tiny.tiny_model", reason="needs rlfactory-core[local]"
     )
-    from rlfactory_core.engines.local.tiny.warmstart import Encoder
+    from rlfactory_core.engines.local.tiny.warmstart import encode
     from rlfactory_core.runner.making import make_chat
 
     registry = Registry()
@@ -317,7 +317,7 @@ def test_a_chat_template_of_ones_own_is_what_the_demonstrations_are_written_in(
     assert chat.name == family
     (demonstration, *_) = shown(recipe, 0)
     asked, looks, found, ends = demonstration
-    sequence = Encoder(chat, recipe.tools, raw=not recipe.chat_template).encode(demonstration)
+    sequence = encode(chat, recipe.tools, demonstration)
     prompt = chat.initial_ids((asked,), recipe.tools)
     assert sequence.ids[: len(prompt)] == prompt
     turns: list[list[int]] = [[]]

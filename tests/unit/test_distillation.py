@@ -15,11 +15,14 @@ from reporting_examples import make_group, make_trajectory
 from rlfactory_core.algo.advantages import GRPO, NO_DISCOUNT
 from rlfactory_core.algo.batch import build_batches
 from rlfactory_core.algo.distillation import TeacherCredit
-from rlfactory_core.errors import BackendError
+from rlfactory_core.config import RunConfig
+from rlfactory_core.engines.base import Engine
+from rlfactory_core.errors import BackendError, ConfigError
 from rlfactory_core.reporting.metrics import group_metrics
 from rlfactory_core.reporting.trajectories import StoredTrajectory
+from rlfactory_core.training.run import Training
 from rlfactory_core.training.teachers import TaughtPlay
-from rlfactory_core.types import Group, Message, Sample, StopReason, TrainSequence, Trajectory, Turn
+from rlfactory_core.types import Group, Message, Sample, StopReason, TaughtToken, TrainSequence, Trajectory, Turn
 
 TOKENS = 3  # the toy policy's vocabulary
 TURN, SAMPLED = 2, 3  # tokens of the first of its two turns, and of both
@@ -106,13 +109,44 @@ def test_the_expected_gradient_is_that_of_the_reverse_kl(discount: float) -> Non
     assert float(exact.abs().max()) > 0.05
 
 
+def test_the_gradient_over_the_teachers_likely_ids_is_that_of_the_reverse_kl() -> None:
+    """Of all ids exactly, at each prefix that the policy samples; of fewer, that of the KL with the others as one."""
+    torch = pytest.importorskip("torch")
+    from rlfactory_core.algo.losses import LossOptions, objective
+
+    policy, teacher = Table(0), Table(1)
+    for likely in (TOKENS, TOKENS - 1):
+        loss, expected = 0.0, kl_at_each_prefix(policy, teacher, likely)
+        for sampled in EVERY:
+            logs = policy.logprobs(sampled)
+            tables = [
+                [each.logits[prefix].log_softmax(-1) for each in (policy, teacher)] for prefix in prefixes(sampled)
+            ]
+            best = [q.topk(likely).indices for _, q in tables]
+            pairs = [torch.stack([table[at][ids] for table, ids in zip(tables, best, strict=True)]) for at in (0, 1)]
+            zeros = torch.zeros(SAMPLED, dtype=torch.float64)
+            found = objective(logs, logs.detach(), zeros, LossOptions(), teacher=(pairs[0], pairs[1].detach()))
+            loss = loss + logs.detach().sum().exp() * found.loss
+        assert float((policy.gradient(loss) - policy.gradient(expected)).abs().max()) < 1e-6
+
+
+def test_where_likely_ids_are_compared_the_rewards_alone_give_credit() -> None:
+    group = [seen(each, 0.5) for each in make_group([1.0, 0.0]).trajectories]
+    rewarded = GRPO(group, NO_DISCOUNT)
+    for attempt, turns in enumerate(TeacherCredit(0.0, GRPO, 2.0, compared=True)(group, NO_DISCOUNT)):
+        assert [set(tokens) for tokens in turns] == [{2.0 * value} for value in rewarded[attempt]]
+
+
 def whole_kl(policy: Table, teacher: Table) -> Any:
     logs = [(policy.logprobs(each).sum(), teacher.logprobs(each).sum().detach()) for each in EVERY]
     return sum(p.exp() * (p - q) for p, q in logs)
 
 
-def kl_at_each_prefix(policy: Table, teacher: Table) -> Any:
-    """The KL of the next token, over the prefixes that the policy samples, whose chances are held fixed."""
+def kl_at_each_prefix(policy: Table, teacher: Table, likely: int = TOKENS) -> Any:
+    """The KL of the next token, over the prefixes that the policy samples, whose chances are held fixed.
+
+    Of so many of the teacher's ``likely`` tokens, and of the others as one.
+    """
     found: dict[tuple[int, ...], Any] = {}
     for each in EVERY:
         chances = policy.logprobs(each).detach()
@@ -120,7 +154,10 @@ def kl_at_each_prefix(policy: Table, teacher: Table) -> Any:
             found[prefix] = chances[:place].sum().exp()
     parts = []
     for prefix, chance in found.items():
-        p, q = (table.logits[prefix].log_softmax(-1) for table in (policy, teacher))
+        best = teacher.logits[prefix].argsort(descending=True)
+        p, q = (table.logits[prefix].log_softmax(-1)[best] for table in (policy, teacher))
+        if likely < TOKENS:
+            p, q = (policy.torch.cat([each[:likely], each[likely:].logsumexp(0, keepdim=True)]) for each in (p, q))
         parts.append(chance * (p.exp() * (p - q.detach())).sum())
     return sum(parts)
 
@@ -143,28 +180,49 @@ def test_the_advantage_of_the_reward_is_added_with_its_weight() -> None:
         assert added[0] == pytest.approx([plain[0][0] + 2.0 * rewarded[attempt][0]] * len(plain[0]))
 
 
+def test_an_engine_that_does_not_compare_likely_ids_refuses_them() -> None:
+    plain = type("Plain", (Engine,), dict.fromkeys(Engine.__abstractmethods__))()
+    config = RunConfig.model_validate({"plugin": "toy", "train": {"method": "opd"}})
+    with pytest.raises(ConfigError, match="this engine compares sampled tokens alone"):
+        Training(plain).prepare(config)
+
+
 class Judge:
     """A teacher that finds a token as likely as its id says, and answers when it is well."""
 
     def __init__(self, *, well: bool = True) -> None:
         self.well, self.asked = well, 0
 
-    async def score(self, sequences: Sequence[TrainSequence]) -> list[list[float]]:
+    async def score(self, sequences: Sequence[TrainSequence], likely: int = 0) -> list[list[TaughtToken]]:
         self.asked += len(sequences)
+        best = tuple(range(likely)), (-1.0,) * likely
         if not self.well:
             raise BackendError("http://127.0.0.1:1/v1 cannot be reached.")
         return [
-            [-token / 1000 for token, own in zip(each.ids, each.loss_mask, strict=True) if own] for each in sequences
+            [TaughtToken(-token / 1000, *best) for token, own in zip(each.ids, each.loss_mask, strict=True) if own]
+            for each in sequences
         ]
 
     async def close(self) -> None: ...
 
 
-def taught(group: Group, teachers: Mapping[str, Judge]) -> Group:
+def taught(group: Group, teachers: Mapping[str, Judge], likely: int = 0) -> Group:
     async def play(_sample: Sample, **_how: Any) -> Group:
         return group
 
-    return asyncio.run(TaughtPlay(play, teachers)(group.sample))
+    return asyncio.run(TaughtPlay(play, teachers, likely)(group.sample))
+
+
+def test_likely_ids_reach_the_rows_of_a_batch_and_no_file() -> None:
+    group = taught(make_group([1.0, 0.0], calls=2), {"": Judge()}, likely=2)
+    (batch,) = build_batches([group], advantage=TeacherCredit(compared=True), updates=1, seed=0, zeros=True)
+    for row in batch.sequences:
+        assert {each.likely for each in row.taught} == {(0, 1)}
+        assert [each.logprob for each in row.taught] == [
+            -token / 1000 for token, own in zip(row.ids, row.loss_mask, strict=True) if own
+        ]
+    line = StoredTrajectory.of(group.trajectories[0], lambda _ids: "").to_line()
+    assert StoredTrajectory.from_line(line).trajectory.turns[0].taught == ()
 
 
 def test_each_sampled_token_gets_the_log_prob_of_its_teacher_also_in_a_second_row() -> None:

@@ -13,6 +13,7 @@ from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local.decoding.decoder import Request, SlotDecoder
 from rlfactory_core.engines.local.decoding.padded_decoder import PaddedDecoder
+from rlfactory_core.engines.local.learning import optimizer
 from rlfactory_core.engines.local.learning.critic import value_model
 from rlfactory_core.engines.local.learning.learner import Learner
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
@@ -81,7 +82,9 @@ def test_what_is_sampled_has_almost_the_log_probs_of_training(name: str, policy:
     assert (trained - torch.tensor(sampled.logprobs)).abs().mean() < 0.05
 
 
-def test_an_update_changes_what_is_sampled_next() -> None:
+@pytest.mark.parametrize("fused", [False, True])
+def test_an_update_changes_what_is_sampled_next(monkeypatch: pytest.MonkeyPatch, *, fused: bool) -> None:
+    monkeypatch.setattr(optimizer, "_FUSED_FROM", 0 if fused else 10**9)
     half = halved()
     learner = Learner(half, Optimizer(half.model, OptimizerOptions(1e-2)), Workers(), LossOptions())
     before = logprobs(half)

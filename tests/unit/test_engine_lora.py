@@ -20,8 +20,10 @@ from rlfactory_core.engines.local.decoding.padded_decoder import make_decoder
 from rlfactory_core.engines.local.learning.learner import Learner
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
 from rlfactory_core.engines.local.model import lora
+from rlfactory_core.engines.local.model.half import compute_in_bfloat16
 from rlfactory_core.engines.local.model.loading import make_policy, write_model
 from rlfactory_core.engines.local.model.lora import (
+    EarlierPolicy,
     StartPolicy,
     adapter_start,
     adapter_weights,
@@ -32,7 +34,7 @@ from rlfactory_core.engines.local.model.pack import Packed, pack
 from rlfactory_core.engines.local.model.policy import Policy, RaggedPolicy
 from rlfactory_core.engines.local.tiny.tiny_model import build_tokenizer
 from rlfactory_core.engines.local.workers import Workers
-from rlfactory_core.errors import CheckpointError, ConfigError
+from rlfactory_core.errors import ConfigError
 from rlfactory_core.types import SamplingParams, TrainBatch
 
 pytestmark = pytest.mark.skipif(find_spec("peft") is None, reason="needs rlfactory-core[lora]")  # costly to import
@@ -192,7 +194,7 @@ def test_targets_by_name_and_unknown_ones() -> None:
 
 def test_weights_of_other_adapters_are_refused() -> None:
     weights = adapter_weights(add_lora(make_model("llama"), LoraConfig(rank=2)))
-    with pytest.raises(CheckpointError, match="rank"):
+    with pytest.raises(ConfigError, match="rank"):
         load_adapter_weights(add_lora(make_model("llama"), LoraConfig(rank=3)), weights)
 
 
@@ -213,5 +215,28 @@ def test_an_adapter_of_peft_is_trained_further_where_it_was(tmp_path: Path) -> N
     load_adapter_weights(again, adapter_start(str(tmp_path / ADAPTER)))
     ids = torch.tensor([random_ids(20, 0)])
     assert torch.equal(again(ids).logits, trained(ids).logits)
-    with pytest.raises(CheckpointError, match="as they were"):
+    with pytest.raises(ConfigError, match="as they were"):
         load_adapter_weights(add_lora(make_model("qwen3"), LoraConfig(rank=2)), adapter_start(str(tmp_path / ADAPTER)))
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_the_adapters_of_a_stage_s_start_are_its_reference(*, half: bool) -> None:
+    model = add_lora(make_model("qwen3"), LoraConfig(rank=4, alpha=8, dropout=0.3))
+    if half:
+        compute_in_bfloat16(model)
+    policy = RaggedPolicy(model)
+    train(learner(policy))
+    start = adapter_weights(model)
+    with torch.no_grad():
+        before = policy.target_logits(packed())
+    trained = learner(policy)
+    trained.reference = EarlierPolicy(policy, start)
+    assert train(trained, 3)[-1] > 1e-3
+    with torch.no_grad():
+        now = policy.target_logits(packed())
+        resumed = EarlierPolicy(policy, start)  # from the copy in a checkpoint
+        for reference in (trained.reference, resumed):
+            assert torch.equal(reference.target_logits(packed()), before)
+        assert torch.equal(policy.target_logits(packed()), now)
+    assert not torch.equal(now, before)
+    assert adapter_weights(model).keys() == start.keys()

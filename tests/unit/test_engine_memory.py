@@ -19,6 +19,7 @@ from rlfactory_core.engines.memory import MemoryPhase, ModelShape, ModelSize
 from rlfactory_core.errors import ModelError
 
 TOKENS = 2048
+FREE = 4 * 2**30
 SHAPE = {
     **{"hidden_size": 256, "num_hidden_layers": 8, "intermediate_size": 1024, "vocab_size": 8192},
     **{"num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 64, "tie_word_embeddings": True},
@@ -125,7 +126,8 @@ def test_the_size_is_that_of_the_configuration(model: Path) -> None:
     size = model_size(str(model))
     layer = 256 * 256 * 2 + 2 * 256 * 128 + 3 * 256 * 1024 + 2 * 256 + 2 * 64
     parameters = 8192 * 256 + 8 * layer + 256
-    assert size == ModelSize(parameters, parameters, ModelShape(8, 256, 1024, 256, 128, 8192))
+    linear = 8 * (256 * 256 * 2 + 2 * 256 * 128 + 3 * 256 * 1024)
+    assert size == ModelSize(parameters, parameters, linear, ModelShape(8, 256, 1024, 256, 128, 8192))
     lora = model_size(str(model), LoraConfig(rank=2, targets="q_proj,k_proj"))
     assert lora.trained == 8 * 2 * (256 + 256 + 256 + 128)
     every = 2 * (256 + 256) + 2 * (256 + 128) + 3 * (256 + 1024)
@@ -140,7 +142,7 @@ def test_an_update_takes_about_what_is_estimated(model: Path) -> None:
     words = [sys.executable, "-c", MEASURE, str(model), str(TOKENS)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
-    (phase,) = local_memory(config(), model_size(str(model)))
+    (phase,) = local_memory(config(), model_size(str(model)), FREE)
     found = sizes(phase)
     estimate = sum(found[what] for what in ("weights", "gradients", "optimizer", "activations", "logits"))
     assert 0.6 * estimate < int(done.stdout) < 1.6 * estimate
@@ -157,20 +159,27 @@ def test_memory_does_not_grow_from_step_to_step(model: Path) -> None:
 
 def test_what_the_keys_change(model: Path) -> None:
     size = model_size(str(model))
-    (base,) = local_memory(config(), size)
-    (checkpointed,) = local_memory(config(gradient_checkpointing=True), size)
+    (base,) = local_memory(config(), size, FREE)
+    (checkpointed,) = local_memory(config(gradient_checkpointing=True), size, FREE)
     assert sizes(checkpointed)["activations"] < sizes(base)["activations"] / 5
-    (with_kl,) = local_memory(config(kl=0.1), size)
+    (with_kl,) = local_memory(config(kl=0.1), size, FREE)
     assert sizes(with_kl)["start model"] == 4 * size.parameters
-    (taught,) = local_memory(config(method="opd", teacher=str(model)), size)
+    (taught,) = local_memory(config(method="opd", teacher=str(model)), size, FREE)
     assert sizes(taught)["teacher"] == 4 * size.parameters
     for keys in ({"teacher": "http://127.0.0.1:8000/v1"}, {"teacher": str(model), "teacher_device": "cuda:1"}):
-        (elsewhere,) = local_memory(config(method="opd", **keys), size)
+        (elsewhere,) = local_memory(config(method="opd", **keys), size, FREE)
         assert sizes(elsewhere) == sizes(base)
-    (adapters,) = local_memory(config(kl=0.1, lora={"rank": 2}), replace(size, trained=1000))
+    (adapters,) = local_memory(config(kl=0.1, lora={"rank": 2}), replace(size, trained=1000), FREE)
     assert "start model" not in sizes(adapters)
     assert sizes(adapters)["gradients"] == 4000
-    training, step = local_memory(config().model_copy(update={"dtype": "bfloat16"}), size)
+    (critic,) = local_memory(config(kl=0.1, advantage="gae"), size, FREE)
+    assert sizes(critic)["critic"] == 12 * size.parameters
+    (critic,) = local_memory(config(advantage="gae", lora={"rank": 2}), replace(size, trained=1000), FREE)
+    assert sizes(critic)["critic"] == 4 * size.parameters + 8000
+    small, loading = local_memory(config(lora={"rank": 2, "base_bits": 4}), replace(size, trained=1000), FREE)
+    assert sizes(small)["weights"] == size.linear * 9 // 16 + 4 * (size.parameters - size.linear)
+    assert sizes(loading)["weights"] == 4 * size.parameters
+    training, step = local_memory(config().model_copy(update={"dtype": "bfloat16"}), size, FREE)
     assert sizes(training)["optimizer"] == sizes(step)["optimizer"] == 12 * size.parameters
     assert sizes(step)["gradients"] == 4 * size.parameters
     assert "activations" not in sizes(step)
@@ -183,7 +192,8 @@ def test_gpus_share_what_verl_trains(model: Path) -> None:
     size = model_size(str(model))
 
     def training(**keys: object) -> dict[str, int]:
-        return sizes(verl_memory(config().model_copy(update={"engine": "verl", "plugins": {"verl": keys}}), size)[0])
+        chosen = config().model_copy(update={"engine": "verl", "plugins": {"verl": keys}})
+        return sizes(verl_memory(chosen, size, None)[0])
 
     assert training(gpus=1)["optimizer"] == 8 * size.parameters
     assert training(gpus=4, nodes=2)["optimizer"] == size.parameters

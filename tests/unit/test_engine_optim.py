@@ -14,7 +14,7 @@ from tiny_models import make_model
 from torch import nn
 
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions, schedule_factor
-from rlfactory_core.errors import CheckpointError, MissingExtraError
+from rlfactory_core.errors import ConfigError, MissingExtraError
 
 
 def fill(model: nn.Module, value: float = 0.01, seed: int = 0) -> None:
@@ -142,8 +142,10 @@ def test_a_resumed_optimizer_goes_on_as_if_nothing_had_happened(dtype: torch.dty
     train(resumed, second, range(3, 6))
     assert second.steps == 6
     assert all(torch.equal(tensor, copy(resumed)[name]) for name, tensor in copy(whole).items())
-    with pytest.raises(CheckpointError, match=f"has {bits} bits"):
-        Optimizer(resumed, replace(options, bits=40 - bits)).load_state_dict(state)
+    other = resumed.to(torch.bfloat16 if dtype == torch.float32 else torch.float32)
+    for changed in (replace(options, bits=40 - bits), replace(options, muon_lr=0.0), options):
+        with pytest.raises(ConfigError, match=f"The checkpoint's optimizer has {bits} bits.*, and this run's has "):
+            Optimizer(other, changed).load_state_dict(state)
 
 
 def test_moments_of_8_bits_take_a_quarter_and_give_almost_the_same() -> None:

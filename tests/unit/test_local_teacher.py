@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -14,6 +15,16 @@ from tiny_models import eager_logprobs, make_model, random_ids, train_sequence
 from rlfactory_core.engines.local.model.policy import PaddedPolicy, RaggedPolicy
 from rlfactory_core.engines.local.teacher import LocalTeacher, check_vocabulary
 from rlfactory_core.errors import ConfigError
+from rlfactory_core.types import TaughtToken
+
+
+def likeliest(ids: Sequence[int]) -> list[tuple[tuple[int, ...], tuple[float, ...]]]:
+    """The three likeliest tokens in the place of ids[1:], by one plain forward pass."""
+    import torch
+
+    logits = make_model("qwen3")(torch.tensor([list(ids)]), use_cache=False).logits[0, :-1].float()
+    best = torch.log_softmax(logits, -1).topk(3, -1)
+    return [(tuple(a), tuple(b)) for a, b in zip(best.indices.tolist(), best.values.tolist(), strict=True)]
 
 
 @pytest.mark.parametrize("kind", [RaggedPolicy, PaddedPolicy])
@@ -25,17 +36,24 @@ def test_its_log_probs_are_those_of_the_model_however_the_sequences_are_cut(
     rows = [(*shared, *random_ids(length, length)) for length in (30, 5, 12, 40, 5)]
     sequences = [train_sequence(ids, [0] * 22 + [1] * (len(ids) - 22)) for ids in rows]
     reference = [eager_logprobs(make_model("qwen3"), ids)[21:].tolist() for ids in rows]
+    likely = [likeliest(ids)[21:] for ids in rows]
 
-    async def score(thread: ThreadPoolExecutor | None) -> object:
-        teacher = LocalTeacher(lambda: kind(make_model("qwen3")), thread, tokens)
+    async def score(thread: ThreadPoolExecutor | None) -> Sequence[Sequence[TaughtToken]]:
+        teacher = LocalTeacher(lambda: kind(make_model("qwen3")), thread, tokens, 1000)
         try:
-            return await teacher.score(sequences)
+            return await teacher.score(sequences, 3)
         finally:
             await teacher.close()
 
     with ThreadPoolExecutor(1) as shared_thread:
         for found in (asyncio.run(score(shared_thread)), asyncio.run(score(None))):
-            assert found == [pytest.approx(each, abs=1e-4) for each in reference]
+            assert [[token.logprob for token in each] for each in found] == [
+                pytest.approx(each, abs=1e-4) for each in reference
+            ]
+            assert [[token.likely for token in each] for each in found] == [[ids for ids, _ in each] for each in likely]
+            for tokens, best in zip(found, likely, strict=True):
+                for token, (_, logprobs) in zip(tokens, best, strict=True):
+                    assert token.logprobs == pytest.approx(logprobs, abs=1e-4)
 
 
 def test_a_teacher_needs_every_token_of_the_model_and_may_have_more() -> None:

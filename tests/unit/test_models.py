@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.numpy import save_file
 
 from rlfactory_core.engines.adapters import CONFIG, WEIGHTS
 from rlfactory_core.errors import CheckpointError, ConfigError, ModelError
@@ -26,7 +27,7 @@ def adapter(folder: Path, **changes: Any) -> Path:
     }
     folder.mkdir()
     (folder / CONFIG).write_text(json.dumps({**config, **changes}))
-    (folder / WEIGHTS).write_bytes(b"")
+    save_file({}, folder / WEIGHTS)
     return folder
 
 
@@ -67,6 +68,14 @@ def test_an_adapter_without_weights_is_refused(tmp_path: Path) -> None:
     folder = adapter(tmp_path / "adapter")
     (folder / WEIGHTS).unlink()
     with pytest.raises(ModelError, match=f"has no {WEIGHTS}"):
+        with_model({"model": str(folder)})
+
+
+@pytest.mark.parametrize("bytes_", [b"", b"no safetensors", b"\2\0\0\0\0\0\0\0[]"])
+def test_an_adapter_whose_weights_are_damaged_is_refused(bytes_: bytes, tmp_path: Path) -> None:
+    folder = adapter(tmp_path / "adapter")
+    (folder / WEIGHTS).write_bytes(bytes_)
+    with pytest.raises(ModelError, match=f"cannot be read: {WEIGHTS}"):
         with_model({"model": str(folder)})
 
 

@@ -9,7 +9,8 @@ from rlfactory_verl.constraints import check_rules
 from rlfactory_core.config import RunConfig
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.runner import read, resolve
-from rlfactory_core.runner.resolving import load_recipe, look_up
+from rlfactory_core.runner.resolved import look_up
+from rlfactory_core.runner.resolving import load_recipe
 
 pytest.importorskip("rlfactory_search")
 

@@ -15,10 +15,15 @@ from trace_plays import qwen
 
 from rlfactory_core.errors import DataError, UsageError
 from rlfactory_core.reporting.folder import RunFolder
+from rlfactory_core.rollout import RolloutLimits, WrittenModel, rollout
+from rlfactory_core.rollout.episode import Episode
 from rlfactory_core.rollout.history import remove_oldest_result
 from rlfactory_core.rollout.settings import RolloutConfig
+from rlfactory_core.rollout.written import RecordedEnv
+from rlfactory_core.tasks.task import Task
 from rlfactory_core.training.recorded import Recorded, Replayed, open_file, open_run
-from rlfactory_core.types import Fault, FaultKind, Sample, Score, StopReason, ToolSpec, Trajectory
+from rlfactory_core.training.sources import Solved
+from rlfactory_core.types import Fault, FaultKind, Group, Message, Sample, Score, StopReason, ToolSpec, Trajectory
 
 SEARCH = ToolSpec("search", "Finds.", {"type": "object", "properties": {"query": {"type": "string"}}})
 
@@ -118,6 +123,28 @@ def test_a_trace_that_is_too_long_is_cut_at_a_turn_or_refused(tmp_path: Path) ->
     assert without.turns == huge.turns == ()
     assert "row 1 (from 0): it is longer than rollout.max_tokens=500" in without.faults[0].message
     assert "row 2 (from 0): 10,000,004 characters do not fit" in huge.faults[0].message
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ((4, 500), "tokens, more than rollout.max_turn_tokens=4"),
+        ((100, 60), "tokens, and rollout.max_tokens=60 leaves room for"),
+    ],
+)
+def test_a_solution_that_is_too_long_is_refused_with_the_key_of_the_limit(limits: tuple[int, int], words: str) -> None:
+    chat, task = qwen(), type("Long", (Task,), {"solve": lambda *_: Message("assistant", "a long answer " * 12)})()
+    bounds = RolloutLimits(4, 4, *limits)
+
+    async def played(sample: Sample, model: WrittenModel, *, session: str, **_: Any) -> Group:
+        made = RecordedEnv((*sample.messages, Message("assistant", "the end")), ())
+        return Group(sample, (await rollout(Episode(sample, lambda *_: made, bounds, session), model),))
+
+    runtime = SimpleNamespace(task=task, chat=chat, limits=bounds, play=played)
+    source = Solved(SimpleNamespace(of=lambda _: runtime), (), (), lambda _: True)  # type: ignore[arg-type]
+    trajectory = play(source, Sample("a", "Who?"))
+    assert trajectory.turns == ()
+    assert words in trajectory.faults[0].message
 
 
 def test_a_turn_that_the_chat_format_cannot_write_is_refused_with_its_row(tmp_path: Path) -> None:

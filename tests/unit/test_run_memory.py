@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -37,8 +38,10 @@ class Chosen:
         self.lines: list[str] = []
         monkeypatch.setattr(Progress, "say", lambda progress, line: self.lines.append(line))
 
-    def __call__(self, free: float, *keys: str) -> RunConfig:
-        self._patch.setattr(memory, "free_memory", lambda: int(free * GIB))
+    def __call__(self, free: float, *keys: str, less: float = 0) -> RunConfig:
+        """``less``: GiB that other programs take between two looks."""
+        looks = count()
+        self._patch.setattr(memory, "free_memory", lambda: int((free - less * next(looks)) * GIB))
         self.lines.clear()
         given = {"plugin": TINY_TASK, "model": str(self._model), "device": "cpu", "dtype": "float32"}
         longest = ("rollout.max_tokens=4096", "train.prompts_per_step=16", "train.group_size=8")
@@ -60,6 +63,12 @@ def test_what_nobody_sets_is_chosen_to_fit(chosen: Chosen) -> None:
     (line,) = chosen.lines
     assert f"train.microbatch_tokens={config.train.microbatch_tokens}" in line
     assert f"rollout.slots={config.rollout.slots}" in line
+
+
+def test_memory_that_others_take_meanwhile_does_not_change_the_answer(chosen: Chosen) -> None:
+    steady, lines = chosen(4), list(chosen.lines)
+    assert chosen(4, less=0.5) == steady
+    assert chosen.lines == lines
 
 
 def test_what_is_set_stays(chosen: Chosen) -> None:

@@ -127,6 +127,24 @@ def test_a_resume_that_the_engine_refuses_leaves_the_configuration(plugin: Path,
     assert folder.read_config()["train"]["steps"] == 3
 
 
+@pytest.mark.parametrize(
+    ("before", "change"),
+    [
+        ("train.lora.rank=4", "train.lora.alpha=8"),
+        ("train.lora.rank=4", "train.lora.rank=8"),
+        ("train.lora.targets=q_proj", "train.lora.targets=v_proj"),
+        ("train.lora.base_bits=4", "train.lora.base_bits=null"),
+        ("train.lora.rank=4", "train.lora=null"),
+        ("train.lora=null", "train.lora.rank=4"),
+    ],
+)
+def test_a_resumed_run_keeps_its_adapters(plugin: Path, tmp_path: Path, before: str, change: str) -> None:
+    folder = trained(plugin, tmp_path / "run", before)
+    with pytest.raises(UsageError, match=r"train\.lora\.\w+=.*: the checkpoints in .*run have .* begin a new run"):
+        resume(str(folder.path), [change, "train.steps=4"], Progress())
+    assert resume(str(folder.path), ["train.lr=1e-4", "train.steps=4"], Progress()).read_summary()["steps"] == 4
+
+
 def test_a_plugin_that_changed_is_told_on_resume(plugin: Path, tmp_path: Path) -> None:
     folder = trained(plugin, tmp_path / "run")
     same, changed = Said(), Said()

@@ -23,8 +23,8 @@ SFT = {"method": "sft", "source": "solve"}
 OPD = ("train.method=opd", "train.teacher=big")
 
 
-def resolved(*keys: object, **options: object) -> RunConfig:
-    return prepare(None, [{"plugin": TINY_TASK}, *keys], **options).config  # type: ignore[arg-type,list-item]
+def resolved(*keys: object) -> RunConfig:
+    return prepare(None, [{"plugin": TINY_TASK}, *keys]).config  # type: ignore[list-item]
 
 
 def test_a_stage_has_its_own_keys_those_of_its_method_and_the_rest_of_the_run() -> None:
@@ -41,14 +41,25 @@ def test_a_run_of_one_method_takes_the_users_keys_before_those_that_suit_it() ->
 
 
 def test_a_warm_start_is_a_stage_before_the_others() -> None:
-    config = resolved("train.method=rft", warm_start={"source": "solve", "where": "turns > 1"})
+    warm = (
+        "warm_start.source=solve",
+        "warm_start.where=turns > 1",
+        "warm_start.lr=1e-4",
+        "warm_start.until.called=0.9",
+    )
+    config = resolved("train.method=rft", *warm)
     supervised, own = (each.train for each in config.by_stage())
     assert (supervised.method, supervised.where, supervised.steps) == ("sft", "turns > 1", 60)
-    assert (own.method, own.winners, own.where) == ("rft", 4, "")
+    assert (supervised.lr, supervised.until) == (1e-4, {"called": 0.9})
+    assert (own.method, own.winners, own.where, own.until) == ("rft", 4, "", {})
+    several = resolved({"stages": [{"method": "rft", "steps": 3}, {"method": "grpo"}]}, *warm)
+    assert [each.train.method for each in several.by_stage()] == ["sft", "rft", "grpo"]
+    lower = several.with_stage(0, {"lr": 5e-5}).with_stage(1, {"lr": 1e-6})
+    assert [each.train.lr for each in lower.by_stage()] == [5e-5, 1e-6, several.train.lr]
 
 
 def test_a_warm_start_goes_before_a_teacher_whose_keys_it_does_not_read() -> None:
-    config = resolved(*OPD, "train.reward_weight=0.5", warm_start={"source": "solve"})
+    config = resolved(*OPD, "train.reward_weight=0.5", "warm_start.source=solve")
     supervised, distilled = (each.train for each in config.by_stage())
     assert (supervised.method, supervised.teacher, supervised.reward_weight) == ("sft", "", 0.0)
     assert (distilled.method, distilled.teacher, distilled.reward_weight) == ("opd", "big", 0.5)
@@ -68,11 +79,17 @@ def test_a_warm_start_goes_before_a_teacher_whose_keys_it_does_not_read() -> Non
         ([*OPD, "rollout.temperature=0.7"], "compares log-probs at temperature 1, and rollout.temperature=0.7"),
         ([*OPD, "train.advantage=gae"], "train.method=opd has no critic"),
         ([*OPD, "train.refill=true"], "train.refill=true replaces those that do not"),
+        ([*OPD, "train.teacher_top=8", "train.teacher_discount=1"], "train.teacher_discount=1 has no meaning"),
+        ([*OPD, "train.teacher_top=8", "train.aggregation=trajectory"], "train.aggregation=trajectory has no meaning"),
         (["train.method=opd", {"train": {"teacher": {"sql": "big"}}}], "train.teacher names sql, and the run's tasks"),
         (["train.winners=2"], "train.winners=2: train.method=grpo does not read it; it is of rft"),
         ([{"stages": [{"method": "sft", "lora": {"rank": 4}}]}], "stages.0.lora is the same in all stages"),
         ([{"stages": [SFT, {"method": "grpo", "step": 4}]}], "stages.1.step"),
-        ([{"stages": [SFT, {"method": "grpo", "kl": 0.1}]}], "train.kl > 0"),
+        (["warm_start.steps=20"], "add --warm-start SOURCE"),
+        (["warm_start.source=solve", "warm_start.method=rft"], "write other stages into stages"),
+        (["warm_start.source=solve", "warm_start.setps=20"], "Did you mean 'warm_start.steps'"),
+        (["warm_start.source=solve", "warm_start.steps=many"], "warm_start.steps: got 'many'"),
+        (["warm_start.source=elsewhere"], "train.source=elsewhere: expected solve"),
         (["train.method=rft", {"stages": [SFT, {"method": "grpo"}]}], "Write the methods into the stages alone"),
         ([{"stages": [{"method": "grpo", "until": {"exakt": 1}}]}], "train.until.exakt"),
     ],

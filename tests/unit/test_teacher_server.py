@@ -11,7 +11,7 @@ from fake_openai import Answer, FakeServer, Reply, error, serve
 
 from rlfactory_core.clients import ServerTeacher
 from rlfactory_core.errors import BackendError, ConfigError, UsageError
-from rlfactory_core.types import TrainSequence
+from rlfactory_core.types import TaughtToken, TrainSequence
 
 WORDS = [*(f" word{number}" for number in range(40)), "\ufffd", "<call>"]
 SEQUENCES = [
@@ -41,11 +41,14 @@ def logprob(token: int) -> float:
 
 
 def answering(words: list[str] = WORDS, **changed: Any) -> Answer:
-    """As vLLM: nothing of the first token, and of each other its log-prob, its rank and its text."""
+    """As vLLM: nothing of the first token, and of each other and of the likeliest log-prob, rank and text."""
 
     def answer(body: Mapping[str, Any]) -> Reply:
         rows = [
-            {str(token): {"logprob": logprob(token), "rank": 1, "decoded_token": words[token], **changed}}
+            {
+                str(each): {"logprob": logprob(each), "rank": each + 1, "decoded_token": words[each], **changed}
+                for each in (token, *range(body["prompt_logprobs"]))
+            }
             for token in body["prompt"][1:]
         ]
         return Reply(body={"choices": [{"index": 0, "text": "!", "prompt_logprobs": [None, *rows]}]})
@@ -57,12 +60,12 @@ def models(context: int) -> Reply:
     return Reply(body={"data": [{"id": "big", "max_model_len": context}]})
 
 
-def ask(server: FakeServer, name: str = "", max_tokens: int = 64) -> list[list[float]]:
+def ask(server: FakeServer, name: str = "", max_tokens: int = 64, likely: int = 0) -> list[list[TaughtToken]]:
     async def talk() -> Any:
         teacher = ServerTeacher(server.url + name, backoff_s=(0.0, 0.0), retries=2)
         try:
-            await teacher.open(Words(WORDS), max_tokens)
-            return await teacher.score(SEQUENCES)
+            await teacher.open(Words(WORDS), max_tokens, likely)
+            return await teacher.score(SEQUENCES, likely)
         finally:
             await teacher.close()
 
@@ -71,13 +74,26 @@ def ask(server: FakeServer, name: str = "", max_tokens: int = 64) -> list[list[f
 
 def test_the_log_probs_of_the_sampled_tokens_as_vllm_gives_them() -> None:
     with serve(answering(), models(100)) as server:
-        assert ask(server) == [[logprob(3), logprob(5)], [logprob(8)]]
+        assert ask(server) == [[TaughtToken(logprob(3)), TaughtToken(logprob(5))], [TaughtToken(logprob(8))]]
     probe, *asked = server.requests
     assert set(probe["prompt"]) == set(range(len(WORDS)))
     assert sorted((each["prompt"] for each in asked), key=len) == [[7, 8], [1, 2, 3, 4, 5]]
     assert asked[0] | {"prompt": []} == {
         **{"model": "big", "prompt": [], "max_tokens": 1, "temperature": 0.0, "prompt_logprobs": 0}
     }
+
+
+def test_the_likeliest_ids_at_each_sampled_token() -> None:
+    with serve(answering(), models(100)) as server:
+        (one, two), (three,) = ask(server, likely=2)
+    assert [each.logprob for each in (one, two, three)] == [logprob(3), logprob(5), logprob(8)]
+    assert {(each.likely, each.logprobs) for each in (one, two, three)} == {((0, 1), (logprob(0), logprob(1)))}
+
+
+def test_a_server_that_names_fewer_is_refused() -> None:
+    refusal = error(400, "Requested prompt logprobs of 2, which is greater than max allowed: 1")
+    with serve(lambda _: refusal, models(100)) as server, pytest.raises(ConfigError, match="--max-logprobs 2"):
+        ask(server, likely=2)
 
 
 def test_a_server_that_is_busy_for_a_moment_is_asked_again() -> None:
@@ -87,7 +103,7 @@ def test_a_server_that_is_busy_for_a_moment_is_asked_again() -> None:
         return refusals.pop() if len(body["prompt"]) == 2 and refusals else answering()(body)
 
     with serve(answer, models(100)) as server:
-        assert ask(server)[1] == [logprob(8)]
+        assert ask(server)[1] == [TaughtToken(logprob(8))]
 
 
 @pytest.mark.parametrize(

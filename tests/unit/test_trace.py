@@ -43,7 +43,7 @@ def test_best_worst_and_one_sample(folder: RunFolder) -> None:
     assert "reward 0.000" in worst
     after = run_trace(str(folder.path), "--step", "after", "--sample", "q1")
     assert "1 of 1 trajectories" in after
-    assert "the evaluation after training" in after
+    assert "evaluation after" in after
 
 
 def test_own_tokens_stand_out_and_masked_ones_are_dim_in_a_terminal() -> None:

@@ -221,3 +221,9 @@ def test_what_is_not_learnt_is_said(tmp_path: Path) -> None:
     first, second = read(path)
     assert (len(first.notes), second.notes) == (2, ())
     assert first.notes[1] == "what follows the assistant's last turn"
+
+
+def test_a_second_conversation_in_a_row_is_named(tmp_path: Path) -> None:
+    beside = {"conversations": [USER, ANSWER], "prompt": "2 + 2?", "response": "5"}
+    (trace,) = read(write(tmp_path / "traces.jsonl", row(USER, ANSWER, **beside)))
+    assert [note.split(",")[0] for note in trace.notes] == ["the column 'conversations'", "the column 'response'"]

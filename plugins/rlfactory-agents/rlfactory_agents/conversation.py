@@ -219,18 +219,12 @@ class Conversation:
         if chat is not None:
             sampled = read_answer(chat, sampled, request)
         message = _with_ids(sampled.message, number)
-        turn = Turn(
-            context_ids=pending.context,
-            sampled_ids=sampled.token_ids,
-            logprobs=sampled.logprobs,
+        turn = replace(
+            sampled.turn(pending.context, row.images),
             message=message,
-            finish=sampled.finish,
-            version=sampled.version,
-            versions=sampled.versions,
             sample_s=seconds,
             row=row.index,
             fork=pending.fork,
-            images=sampled.images[row.images :],
             observed=pending.observed,
             tools=request.tools if request.tools != self.tools and not row.ends else None,
         )

@@ -14,7 +14,7 @@ import pytest
 from agent_plays import LONG_S, SAMPLE, play
 from click.testing import CliRunner
 from conversations import CHAT, LIMITS, RecordingSampler, episode
-from process_tree import is_running
+from process_tree import is_gone, is_running
 from rlfactory_agents.command import agents
 from rlfactory_agents.play import Player, play_agent
 from rlfactory_agents.program import MAX_OUTPUT, ProgramAgents, read_output
@@ -98,7 +98,7 @@ def test_a_program_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None
     played = play(agent, deadline_s=5.0)
     assert played.masked
     pids = map(int, (tmp_path / "agent.py.pids").read_text().split())
-    assert not list(filter(is_running, pids))
+    assert all(map(is_gone, pids))
 
 
 def test_a_child_that_outlives_the_program_does_not_hold_the_attempt(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_a_child_that_outlives_the_program_does_not_hold_the_attempt(tmp_path: P
         open(sys.argv[0] + ".pid", "w").write(str(child.pid))
         """
     assert play(program(tmp_path, code)).answer == "him"
-    assert not is_running(int((tmp_path / "agent.py.pid").read_text()))
+    assert is_gone(int((tmp_path / "agent.py.pid").read_text()))
 
 
 def test_a_pool_of_programs_plays_one_attempt_after_the_other(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from agent_conversations import Asked, result, system, user, wire
 from chat_families import formats
-from conversations import CHAT, LIMITS, SEARCH, RecordingSampler, calling, check_exact, episode
+from conversations import CHAT, LIMITS, SEARCH, RecordingSampler, calling, check_exact, episode, in_loop
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rlfactory_agents.conversation import MAX_ROWS, Conversation
@@ -60,30 +60,28 @@ def test_an_agent_gets_arguments_as_json_whatever_its_model_writes(family: str) 
     assert json.loads(said["function"]["arguments"]) == given
 
 
-def test_a_request_that_continues_appends_only_what_is_new() -> None:
-    async def play() -> None:
-        asked = Asked([calling(query="a"), calling(query="b"), "him"])
-        history = [system("Be short."), user("Who?")]
-        for text in ("first", "second"):
-            said = await asked.ask(*history, tools=[SEARCH])
-            history += [said, result(said, text)]
-        await asked.ask(*history, tools=[SEARCH])
-        turns = asked.conversation.turns
-        (whole,) = stored_conversations(asked)
-        assert whole.learnt == [True, True, True]
-        assert [message.role for message in whole.messages] == [
-            "system",
-            "user",
-            *["assistant", "tool"] * 2,
-            "assistant",
-        ]
-        assert asked.rows == [0, 0, 0]
-        assert asked.forks == ["", "", ""]
-        assert "first" in CHAT.decode(turns[1].context_ids)
-        assert "Be short." not in CHAT.decode(turns[1].context_ids)
-        check_exact(turns, asked.sampler)
-
-    asyncio.run(play())
+@in_loop
+async def test_a_request_that_continues_appends_only_what_is_new() -> None:
+    asked = Asked([calling(query="a"), calling(query="b"), "him"])
+    history = [system("Be short."), user("Who?")]
+    for text in ("first", "second"):
+        said = await asked.ask(*history, tools=[SEARCH])
+        history += [said, result(said, text)]
+    await asked.ask(*history, tools=[SEARCH])
+    turns = asked.conversation.turns
+    (whole,) = stored_conversations(asked)
+    assert whole.learnt == [True, True, True]
+    assert [message.role for message in whole.messages] == [
+        "system",
+        "user",
+        *["assistant", "tool"] * 2,
+        "assistant",
+    ]
+    assert asked.rows == [0, 0, 0]
+    assert asked.forks == ["", "", ""]
+    assert "first" in CHAT.decode(turns[1].context_ids)
+    assert "Be short." not in CHAT.decode(turns[1].context_ids)
+    check_exact(turns, asked.sampler)
 
 
 @pytest.mark.parametrize(
@@ -105,131 +103,111 @@ def test_a_request_that_continues_appends_only_what_is_new() -> None:
         (lambda h: [*h, {"role": "assistant", "content": "I go on."}, user("Yes?")], "edited_history"),
     ],
 )
-def test_a_request_that_does_not_continue_begins_a_row(edit: Any, fork: str) -> None:
-    async def play() -> None:
-        asked = Asked([f"<think>\nhm\n</think>\n\nLet me look. {calling(query='a')}", "him"])
-        history = [system("Be short."), user("Who?")]
-        said = await asked.ask(*history, tools=[SEARCH])
-        history += [said, result(said, "found")]
-        await asked.ask(*edit(history), tools=[SEARCH])
-        assert asked.forks == ["", fork]
-        assert asked.rows == [0, 1 if fork else 0]
-        check_exact(asked.conversation.turns, asked.sampler)
-        found = stored_conversations(asked)
-        assert [sum(each.learnt) for each in found] == ([1, 1] if fork else [2])
-        if fork:
-            assert asked.conversation.turns[1].context_ids == CHAT.initial_ids(found[1].messages[:-1], found[1].tools)
-
-    asyncio.run(play())
+@in_loop
+async def test_a_request_that_does_not_continue_begins_a_row(edit: Any, fork: str) -> None:
+    asked = Asked([f"<think>\nhm\n</think>\n\nLet me look. {calling(query='a')}", "him"])
+    history = [system("Be short."), user("Who?")]
+    said = await asked.ask(*history, tools=[SEARCH])
+    history += [said, result(said, "found")]
+    await asked.ask(*edit(history), tools=[SEARCH])
+    assert asked.forks == ["", fork]
+    assert asked.rows == [0, 1 if fork else 0]
+    check_exact(asked.conversation.turns, asked.sampler)
+    found = stored_conversations(asked)
+    assert [sum(each.learnt) for each in found] == ([1, 1] if fork else [2])
+    if fork:
+        assert asked.conversation.turns[1].context_ids == CHAT.initial_ids(found[1].messages[:-1], found[1].tools)
 
 
-def test_what_frameworks_change_without_meaning_continues() -> None:
+@in_loop
+async def test_what_frameworks_change_without_meaning_continues() -> None:
     """They drop reasoning, write arguments anew, and strip texts."""
-
-    async def play() -> None:
-        asked = Asked([f"<think>\nhm\n</think>\n\nLet me look. {calling(query='é', k=3)}", "him"])
-        said = await asked.ask(user("Who?"), tools=[SEARCH])
-        call = said["tool_calls"][0]
-        call["function"]["arguments"] = json.dumps({"k": 3, "query": "é"}, indent=1)
-        again = {**said, "content": "  Let me look.\n"}
-        await asked.ask(user("Who?"), again, result(said, "found"), tools=[SEARCH])
-        assert asked.forks == ["", ""]
-        check_exact(asked.conversation.turns, asked.sampler)
-
-    asyncio.run(play())
+    asked = Asked([f"<think>\nhm\n</think>\n\nLet me look. {calling(query='é', k=3)}", "him"])
+    said = await asked.ask(user("Who?"), tools=[SEARCH])
+    call = said["tool_calls"][0]
+    call["function"]["arguments"] = json.dumps({"k": 3, "query": "é"}, indent=1)
+    again = {**said, "content": "  Let me look.\n"}
+    await asked.ask(user("Who?"), again, result(said, "found"), tools=[SEARCH])
+    assert asked.forks == ["", ""]
+    check_exact(asked.conversation.turns, asked.sampler)
 
 
-def test_other_tools_begin_a_row() -> None:
-    async def play() -> None:
-        asked = Asked([calling(query="a"), "him"])
-        said = await asked.ask(user("Who?"), tools=[SEARCH])
-        await asked.ask(user("Who?"), said, result(said, "found"))
-        assert asked.forks == ["", "changed_tools"]
-
-    asyncio.run(play())
+@in_loop
+async def test_other_tools_begin_a_row() -> None:
+    asked = Asked([calling(query="a"), "him"])
+    said = await asked.ask(user("Who?"), tools=[SEARCH])
+    await asked.ask(user("Who?"), said, result(said, "found"))
+    assert asked.forks == ["", "changed_tools"]
 
 
-def test_a_branch_keeps_the_exact_ids_of_what_it_branches_from() -> None:
-    async def play() -> None:
-        asked = Asked(["one", "two", "three"])
-        said = await asked.ask(user("Who?"))
-        for text in ("Sure?", "Really?"):
-            await asked.ask(user("Who?"), said, user(text))
-        first, _, third = asked.conversation.turns
-        assert asked.forks == ["", "", "branch"]
-        kept = (*first.context_ids, *first.sampled_ids)
-        assert third.context_ids[: len(kept)] == kept
-        check_exact(asked.conversation.turns, asked.sampler)
-
-    asyncio.run(play())
+@in_loop
+async def test_a_branch_keeps_the_exact_ids_of_what_it_branches_from() -> None:
+    asked = Asked(["one", "two", "three"])
+    said = await asked.ask(user("Who?"))
+    for text in ("Sure?", "Really?"):
+        await asked.ask(user("Who?"), said, user(text))
+    first, _, third = asked.conversation.turns
+    assert asked.forks == ["", "", "branch"]
+    kept = (*first.context_ids, *first.sampled_ids)
+    assert third.context_ids[: len(kept)] == kept
+    check_exact(asked.conversation.turns, asked.sampler)
 
 
-def test_concurrent_requests_of_one_history_do_not_share_a_row() -> None:
-    async def play() -> None:
-        asked = Asked(lambda number: f"answer {number}")
-        said = await asked.ask(user("Who?"))
-        texts = (f"Question {number}" for number in range(5))
-        await asyncio.gather(*(asked.ask(user("Who?"), said, user(text)) for text in texts))
-        assert sorted(asked.rows) == [0, 0, 1, 2, 3, 4]
-        check_exact(asked.conversation.turns, asked.sampler)
-
-    asyncio.run(play())
+@in_loop
+async def test_concurrent_requests_of_one_history_do_not_share_a_row() -> None:
+    asked = Asked(lambda number: f"answer {number}")
+    said = await asked.ask(user("Who?"))
+    texts = (f"Question {number}" for number in range(5))
+    await asyncio.gather(*(asked.ask(user("Who?"), said, user(text)) for text in texts))
+    assert sorted(asked.rows) == [0, 0, 1, 2, 3, 4]
+    check_exact(asked.conversation.turns, asked.sampler)
 
 
-def test_several_answers_are_rows_of_their_own() -> None:
-    async def play() -> None:
-        asked = Asked(lambda number: f"answer {number}")
-        answers = await asked.answers(user("Who?"), n=3)
-        assert sorted(each.message.content for each in answers) == ["answer 0", "answer 1", "answer 2"]
-        assert asked.forks == ["", "repeated_prompt", "repeated_prompt"]
-        await asked.ask(user("Who?"), wire(answers[1]), user("Sure?"))
-        assert asked.rows == [0, 1, 2, 1]
-        check_exact(asked.conversation.turns, asked.sampler)
-
-    asyncio.run(play())
+@in_loop
+async def test_several_answers_are_rows_of_their_own() -> None:
+    asked = Asked(lambda number: f"answer {number}")
+    answers = await asked.answers(user("Who?"), n=3)
+    assert sorted(each.message.content for each in answers) == ["answer 0", "answer 1", "answer 2"]
+    assert asked.forks == ["", "repeated_prompt", "repeated_prompt"]
+    await asked.ask(user("Who?"), wire(answers[1]), user("Sure?"))
+    assert asked.rows == [0, 1, 2, 1]
+    check_exact(asked.conversation.turns, asked.sampler)
 
 
-def test_an_answer_without_an_end_is_not_continued() -> None:
-    async def play() -> None:
-        asked = Asked(["a long answer", "him"])
-        said = await asked.ask(user("Who?"), max_tokens=5)
-        await asked.ask(user("Who?"), said, user("Go on."))
-        assert asked.forks == ["", "cut_turn"]
-        assert [each.max_tokens for each in asked.sampler.params] == [5, LIMITS.max_turn_tokens]
-        check_exact(asked.conversation.turns, asked.sampler)
-
-    asyncio.run(play())
+@in_loop
+async def test_an_answer_without_an_end_is_not_continued() -> None:
+    asked = Asked(["a long answer", "him"])
+    said = await asked.ask(user("Who?"), max_tokens=5)
+    await asked.ask(user("Who?"), said, user("Go on."))
+    assert asked.forks == ["", "cut_turn"]
+    assert [each.max_tokens for each in asked.sampler.params] == [5, LIMITS.max_turn_tokens]
+    check_exact(asked.conversation.turns, asked.sampler)
 
 
-def test_malformed_calls_and_calls_without_tools_are_text_for_the_agent() -> None:
-    async def play() -> None:
-        asked = Asked(['<tool_call>\n{"name": "search", "arguments": {\n</tool_call>', calling(query="a"), "him"])
-        said = await asked.ask(user("Who?"), tools=[SEARCH])
-        assert "tool_calls" not in said
-        assert '"search"' in said["content"]
-        assert asked.conversation.turns[0].message.tool_calls[0].error  # the trajectory knows what it was
-        raw = await asked.ask(user("Write a call."))
-        assert raw == {"role": "assistant", "content": calling(query="a")}
-        await asked.ask(user("Write a call."), raw, user("Thanks."))
-        assert asked.rows == [0, 1, 1]
-
-    asyncio.run(play())
+@in_loop
+async def test_malformed_calls_and_calls_without_tools_are_text_for_the_agent() -> None:
+    asked = Asked(['<tool_call>\n{"name": "search", "arguments": {\n</tool_call>', calling(query="a"), "him"])
+    said = await asked.ask(user("Who?"), tools=[SEARCH])
+    assert "tool_calls" not in said
+    assert '"search"' in said["content"]
+    assert asked.conversation.turns[0].message.tool_calls[0].error  # the trajectory knows what it was
+    raw = await asked.ask(user("Write a call."))
+    assert raw == {"role": "assistant", "content": calling(query="a")}
+    await asked.ask(user("Write a call."), raw, user("Thanks."))
+    assert asked.rows == [0, 1, 1]
 
 
-def test_parts_of_one_turn_are_one_message_again() -> None:
+@in_loop
+async def test_parts_of_one_turn_are_one_message_again() -> None:
     """Frameworks send a turn's text and each of its calls as messages of their own."""
-
-    async def play() -> None:
-        asked = Asked([f"Let me look. {calling(query='a')}{calling(query='b')}", "him"])
-        said = await asked.ask(user("Who?"), tools=[SEARCH])
-        parts = [{"role": "assistant", "content": said["content"]}]
-        parts += [{"role": "assistant", "content": None, "tool_calls": [call]} for call in said["tool_calls"]]
-        results = [result(said, text, n) for n, text in enumerate("xy")]
-        await asked.ask(user("Who?"), *parts[:2], results[0], parts[2], results[1], tools=[SEARCH])
-        assert asked.forks == ["", ""]
-        check_exact(asked.conversation.turns, asked.sampler)
-
-    asyncio.run(play())
+    asked = Asked([f"Let me look. {calling(query='a')}{calling(query='b')}", "him"])
+    said = await asked.ask(user("Who?"), tools=[SEARCH])
+    parts = [{"role": "assistant", "content": said["content"]}]
+    parts += [{"role": "assistant", "content": None, "tool_calls": [call]} for call in said["tool_calls"]]
+    results = [result(said, text, n) for n, text in enumerate("xy")]
+    await asked.ask(user("Who?"), *parts[:2], results[0], parts[2], results[1], tools=[SEARCH])
+    assert asked.forks == ["", ""]
+    check_exact(asked.conversation.turns, asked.sampler)
 
 
 def test_a_system_message_that_a_template_leaves_out_after_an_answer_is_said() -> None:
@@ -260,62 +238,54 @@ def test_a_system_message_that_a_template_leaves_out_after_an_answer_is_said() -
         (RolloutLimits(40, 100, 400, 210), "context_length_exceeded", StopReason.LENGTH),
     ],
 )
-def test_limits_refuse_the_next_request(limits: RolloutLimits, code: str, stop: StopReason) -> None:
-    async def play() -> None:
-        asked = Asked([calling(query="a"), "him"], limits)
-        said = await asked.ask(user("Who?"), tools=[SEARCH])
-        with pytest.raises(RequestError) as error:
-            await asked.ask(user("Who?"), said, result(said, "found"), tools=[SEARCH])
-        assert error.value.code == code
-        assert asked.conversation.stop is stop
-
-    asyncio.run(play())
+@in_loop
+async def test_limits_refuse_the_next_request(limits: RolloutLimits, code: str, stop: StopReason) -> None:
+    asked = Asked([calling(query="a"), "him"], limits)
+    said = await asked.ask(user("Who?"), tools=[SEARCH])
+    with pytest.raises(RequestError) as error:
+        await asked.ask(user("Who?"), said, result(said, "found"), tools=[SEARCH])
+    assert error.value.code == code
+    assert asked.conversation.stop is stop
 
 
-def test_a_full_context_ends_no_attempt_that_goes_on_in_another() -> None:
-    async def play() -> None:
-        heard: list[StopReason | None] = []
-        limits = RolloutLimits(9, 9, 100, 100)
-        conversation = Conversation(episode(limits), TokenModel(CHAT, RecordingSampler(["him"])), heard.append)
-        with pytest.raises(RequestError, match="fills the context"):
-            await conversation.answer(ChatCompletions().read({"messages": [user("Who? " * 30)]}, Past()))
-        await conversation.answer(ChatCompletions().read({"messages": [user("Who?")]}, Past()))
-        assert heard == [StopReason.LENGTH, None]
-        assert conversation.stop is None
-
-    asyncio.run(play())
+@in_loop
+async def test_a_full_context_ends_no_attempt_that_goes_on_in_another() -> None:
+    heard: list[StopReason | None] = []
+    limits = RolloutLimits(9, 9, 100, 100)
+    conversation = Conversation(episode(limits), TokenModel(CHAT, RecordingSampler(["him"])), heard.append)
+    with pytest.raises(RequestError, match="fills the context"):
+        await conversation.answer(ChatCompletions().read({"messages": [user("Who? " * 30)]}, Past()))
+    await conversation.answer(ChatCompletions().read({"messages": [user("Who?")]}, Past()))
+    assert heard == [StopReason.LENGTH, None]
+    assert conversation.stop is None
 
 
-def test_an_agent_that_edits_for_ever_is_stopped() -> None:
-    async def play() -> None:
-        asked = Asked(lambda number: "yes", RolloutLimits(1000, 100, 40, 10_000))
-        for number in range(MAX_ROWS):
-            await asked.ask(user(f"Who {number}?"))
-        with pytest.raises(RequestError, match="separate conversations"):
-            await asked.ask(user("Who?"))
-        assert asked.conversation.stop is StopReason.MAX_ROWS
-        assert len(asked.sampler.live) <= 1  # only the last row's cache is held
-
-    asyncio.run(play())
+@in_loop
+async def test_an_agent_that_edits_for_ever_is_stopped() -> None:
+    asked = Asked(lambda number: "yes", RolloutLimits(1000, 100, 40, 10_000))
+    for number in range(MAX_ROWS):
+        await asked.ask(user(f"Who {number}?"))
+    with pytest.raises(RequestError, match="separate conversations"):
+        await asked.ask(user("Who?"))
+    assert asked.conversation.stop is StopReason.MAX_ROWS
+    assert len(asked.sampler.live) <= 1  # only the last row's cache is held
 
 
-def test_a_cancelled_request_leaves_nothing_in_the_trajectory() -> None:
-    async def play() -> None:
-        asked = Asked(["one", "two"])
-        said = await asked.ask(user("Who?"))
-        asked.sampler.go.clear()
-        lost = asyncio.create_task(asked.ask(user("Who?"), said, user("Sure?")))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        lost.cancel()
-        await asyncio.gather(lost, return_exceptions=True)
-        asked.sampler.go.set()
-        asked.sampler.params.pop()
-        await asked.ask(user("Who?"), said, user("Sure?"))
-        assert asked.rows == [0, 0]
-        check_exact(asked.conversation.turns, asked.sampler)
-
-    asyncio.run(play())
+@in_loop
+async def test_a_cancelled_request_leaves_nothing_in_the_trajectory() -> None:
+    asked = Asked(["one", "two"])
+    said = await asked.ask(user("Who?"))
+    asked.sampler.go.clear()
+    lost = asyncio.create_task(asked.ask(user("Who?"), said, user("Sure?")))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    lost.cancel()
+    await asyncio.gather(lost, return_exceptions=True)
+    asked.sampler.go.set()
+    asked.sampler.params.pop()
+    await asked.ask(user("Who?"), said, user("Sure?"))
+    assert asked.rows == [0, 0]
+    check_exact(asked.conversation.turns, asked.sampler)
 
 
 EXPECTED_FORKS = {

@@ -28,7 +28,7 @@ from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner import ModelChoice, check, model_name
 from rlfactory_core.tasks import StepwiseEpisode, TaskRuntime, open_tasks
 from rlfactory_core.tiny import calls_text
-from rlfactory_core.types import Message, Sample, Trajectory
+from rlfactory_core.types import Message, Sample, ToolSpec, Trajectory
 from rlfactory_core.utils.seeds import derive_seed
 
 _OURS: Mapping[str, Any] = {
@@ -205,7 +205,7 @@ class Conversation:
             "asked": _MESSAGES.dump_python(self.question.messages, mode="json") if self.own else [],
             "samples": [each.id for each in self._samples[:_LISTED]],
             "prompt": [{"role": each.role, "content": each.content} for each in self.prompt],
-            "tools": [tool.function_schema for tool in self._start.tools] if self._start else [],
+            "tools": [tool.function_schema for tool in self._tools],
             "turns": [_turn(turn) for turn in self.turns()],
             "stop": ended.stop.value if ended else None,
             "faults": [f"{each.kind.value}, {each.source}: {each.message}" for each in (ended.faults if ended else ())],
@@ -241,6 +241,13 @@ class Conversation:
         return self._steps.env.begun if self._steps and self._steps.env else None
 
     @property
+    def _tools(self) -> Sequence[ToolSpec]:
+        """That the next turn is offered."""
+        steps = self._steps.env.steps if self._steps and self._steps.env else []
+        changed = [step.tools for step in steps if step.tools is not None]
+        return changed[-1] if changed else self._start.tools if self._start else ()
+
+    @property
     def _answers(self) -> Sequence[Sampled]:
         return self._steps.answers if self._steps else ()
 
@@ -266,7 +273,7 @@ class Conversation:
 
     def _written(self, text: str) -> Sampled:
         """The turn that the user writes in the model's place."""
-        tools, chat = self._start.tools if self._start else self._runtime.manager.specs, self._model.chat
+        tools, chat = self._tools if self._start else self._runtime.manager.specs, self._model.chat
         if chat is None:
             return Sampled(parse_hermes(text, tools))
         ids = (*chat.encode(text), chat.stop_token_ids[0])

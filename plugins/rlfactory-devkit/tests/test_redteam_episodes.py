@@ -102,6 +102,36 @@ AT_ONCE = """
 def paid(wanted, picked, last):
     return 0.5 * sum(fruit in wanted for fruit in picked) if last else 0.0
 """
+# The episode ends with a call instead of words.
+FINISHING = (
+    PICKING.replace('Message("assistant", "I am done.")', 'Message("assistant", "", tool_calls=(call("finish"),))')
+    .replace("tools = [pick, drop]", "tools = [pick, drop, finish]")
+    .replace(
+        "        reward = paid(",
+        """        if any(call.name == "finish" for call in message.tool_calls):
+            step = EnvStep((), StopReason.ENV_DONE, 0.0, step.results)
+        reward = paid(""",
+    )
+    .replace(
+        "class Basket",
+        '''@tool
+def finish(context: ToolContext) -> str:
+    """End the episode."""
+    context.state["picked"].append("the end")
+    return "bye"
+
+
+class Basket''',
+    )
+)
+ALL = """
+def paid(wanted, picked, last):
+    return float(picked == [*wanted, "the end"])
+"""
+ENDED = """
+def paid(wanted, picked, last):
+    return float(picked[-1:] == ["the end"])
+"""
 
 
 def plugin(folder: Path, paid: str, low: float = 0.0, task: str = PICKING) -> str:
@@ -166,3 +196,14 @@ def test_silence_that_earns_nothing_is_below_the_floor_of_a_reward_with_penaltie
     with CheckContext(plugin(tmp_path, paid, low)) as context:
         found = run_check("floor", context)
     assert found.passed, found.evidence
+
+
+def test_a_task_whose_answer_is_what_was_done_is_attacked_by_its_episodes(tmp_path: Path) -> None:
+    result = attack(plugin(tmp_path, ALL, task=FINISHING))
+    assert (mistaken(result), result.left_out) == (set(), {})
+    tried = {each.mutation.name for each in result.attempts}
+    assert tried == {
+        *("empty", "repeated", "all_calls", "early_end", "other_episode", "last_step", "claimed"),
+        *("oracle", "prose", "thought"),
+    }
+    assert {"last_step", "other_episode"} <= mistaken(attack(plugin(tmp_path, ENDED, task=FINISHING)))

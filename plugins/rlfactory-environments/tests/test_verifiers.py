@@ -14,7 +14,6 @@ from fake_openai import FakeServer, Reply, said, serve
 
 from rlfactory_core.errors import ConfigError, UsageError
 from rlfactory_core.runner import Policy, TaskBench, constant
-from rlfactory_core.runner.policies import turn_ids
 from rlfactory_core.types import FaultKind, StopReason, Trajectory
 
 pytest.importorskip("verifiers", reason="nox -s environments installs it")
@@ -113,7 +112,7 @@ def test_every_token_of_a_conversation_is_what_was_sampled_and_stays_one_row() -
         assert len(played.turns) > 1
         assert len(played.rows) == 1, "nothing is encoded again"
         for turn in played.turns:
-            assert turn.sampled_ids == turn_ids(chat, turn.message.content)
+            assert turn.sampled_ids == (*chat.encode(turn.message.content), *chat.stop_token_ids)
             assert "Feedback" not in chat.decode(turn.sampled_ids)
         assert sum(played.loss_mask) == sum(len(turn.sampled_ids) for turn in played.turns)
 

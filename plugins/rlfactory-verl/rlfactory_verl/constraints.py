@@ -68,6 +68,8 @@ def _not_in_verl(config: EngineSettings) -> Iterator[str]:
         yield f"train.lora.dropout={train.lora.dropout:g}: verl's adapters have none. Set it to 0, {local}."
     if train.lora is not None and train.lora.adapter:
         yield f"train.lora.adapter: verl begins with new adapters. Name a merged model, {local}."
+    if train.lora is not None and train.lora.base_bits:
+        yield f"train.lora.base_bits={train.lora.base_bits}: verl keeps the base as it is. Leave it out, {local}."
     if train.explode_norm != _DEFAULT.explode_norm:
         yield f"train.explode_norm: verl never skips a step. Leave it out and lower train.max_grad_norm, {local}."
     if config.rollout.deterministic:

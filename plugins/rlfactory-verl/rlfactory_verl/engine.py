@@ -95,7 +95,7 @@ class VerlEngine:
         summary = self._run(run, None, only_evaluate=True)
         return dict(summary["eval"]["after"])
 
-    def memory(self, config: RunConfig, size: ModelSize, limit: int | None = None) -> Sequence[MemoryPhase]:
+    def memory(self, config: RunConfig, size: ModelSize, limit: int | None) -> Sequence[MemoryPhase]:
         """Of each GPU; see `verl.memory`."""
         from rlfactory_verl.memory import memory
 
@@ -222,11 +222,11 @@ def _check_scorers(tasks: Tasks) -> None:
 
 def _check_estimator(advantage: str, tasks: Tasks) -> None:
     """Refuse several rows with an estimator that would count each row of a trajectory as an attempt."""
-    rows = any(each.has_agent or each.rollout.context != "keep" for each in tasks.by_name.values())
-    if rows and ESTIMATORS.get(advantage, advantage) != "grpo":
+    cause = next(filter(None, (each.makes_rows for each in tasks.by_name.values())), "")
+    if cause and ESTIMATORS.get(advantage, advantage) != "grpo":
         raise UsageError(
-            f"train.advantage={advantage}: an attempt of an agent, or with rollout.context, has several sequences. "
-            "verl gives them one advantage with grpo and dr_grpo only."
+            f"train.advantage={advantage}: with {cause} an attempt has several sequences. verl gives them one "
+            "advantage with grpo and dr_grpo only."
         )
 
 

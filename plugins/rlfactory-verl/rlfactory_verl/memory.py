@@ -16,9 +16,9 @@ from rlfactory_verl.config import VerlConfig
 _LIBRARIES = 2**31  # bytes that CUDA, NCCL, torch and vLLM's graphs themselves take
 
 
-def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) -> Sequence[MemoryPhase]:
+def memory(config: EngineSettings, size: ModelSize, limit: int | None) -> Sequence[MemoryPhase]:
     """Training and sampling on the GPU that has to do most."""
-    verl, total = VerlConfig.of(config), limit or _gpu_memory()
+    verl = VerlConfig.of(config)
     here = verl.gpus or max(1, torch.cuda.device_count())
     separate = verl.mode == "separate_async"
     sampling = (verl.rollout_gpus or here // 2) if separate else 0
@@ -30,15 +30,15 @@ def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) ->
         MemoryPart("weights in vLLM", size.parameters * width // verl.tensor_parallel, f"parameters x {width} bytes"),
         keys_and_values(size.shape, 1, config.rollout.max_tokens, width),
     )
-    given = None if total is None else int(verl.memory_share * total)
+    given = None if limit is None else int(verl.memory_share * limit)
     phases = [
-        MemoryPhase("training", [*held, *activations(size.shape, config, width), libraries], total),
+        MemoryPhase("training", [*held, *activations(size.shape, config, width), libraries], limit),
         MemoryPhase("vLLM, for one trajectory at least", needed, given),
     ]
     if given is not None and not separate:
         beside = () if verl.offload else held
         served = MemoryPart("vLLM", given, f"verl.memory_share={verl.memory_share:g} of the GPU")
-        phases.append(MemoryPhase("sampling", [served, *beside, libraries], total))
+        phases.append(MemoryPhase("sampling", [served, *beside, libraries], limit))
     return phases
 
 
@@ -54,8 +54,3 @@ def _held(config: EngineSettings, size: ModelSize, gpus: int) -> Sequence[Memory
     if config.train.advantage == "gae":
         parts.append(MemoryPart("critic", 16 * size.parameters // gpus, f"parameters x 16 bytes / {gpus} GPUs"))
     return parts
-
-
-def _gpu_memory() -> int | None:
-    """That of the first GPU; None without one."""
-    return int(torch.cuda.get_device_properties(0).total_memory) if torch.cuda.is_available() else None

@@ -24,7 +24,7 @@ from tiny_judge import tiny_judge
 
 from rlfactory_core.clients import ServerTeacher
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.types import TrainSequence
+from rlfactory_core.types import TaughtToken, TrainSequence
 
 pytestmark = pytest.mark.slow
 
@@ -83,17 +83,22 @@ def test_the_log_probs_of_a_teacher_are_those_of_its_model(url: str, model: Path
     rows = [tuple(tokenizer.encode(text)) for text in ("What is the capital of Ghana? Accra.", "yes", "{" * 200)]
     sequences = [TrainSequence(ids, (0, *(1,) * (len(ids) - 1)), (0.0,) * len(ids), (0.0,) * len(ids)) for ids in rows]
 
-    async def ask(max_tokens: int) -> Sequence[Sequence[float]]:
+    async def ask(max_tokens: int, likely: int = 5) -> Sequence[Sequence[TaughtToken]]:
         teacher = ServerTeacher(url)
         try:
-            await teacher.open(tokenizer, max_tokens)
-            return await teacher.score(sequences)
+            await teacher.open(tokenizer, max_tokens, likely)
+            return await teacher.score(sequences, likely)
         finally:
             await teacher.close()
 
     for ids, found in zip(rows, asyncio.run(ask(511)), strict=True):
         with torch.no_grad():
             logprobs = loaded(torch.tensor([ids])).logits[0, :-1].log_softmax(-1)
-        assert found == pytest.approx(logprobs.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist(), abs=1e-3)
+        own = logprobs.gather(1, torch.tensor(ids[1:])[:, None])[:, 0].tolist()
+        assert [each.logprob for each in found] == pytest.approx(own, abs=1e-3)
+        for each, best in zip(found, logprobs.topk(5, -1).values.tolist(), strict=True):
+            assert each.logprobs == pytest.approx(best, abs=1e-3)
     with pytest.raises(ConfigError, match="its context is 512 tokens"):
         asyncio.run(ask(512))
+    with pytest.raises(ConfigError, match="--max-logprobs 21"):  # vLLM's limit is 20
+        asyncio.run(ask(511, 21))

@@ -24,7 +24,7 @@ from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.base import EngineRun
 from rlfactory_core.plugins.registry import Registry
 from rlfactory_core.reporting.trajectories import StoredTrajectory
-from rlfactory_core.runner.resolving import engine_run
+from rlfactory_core.runner.resolved import engine_run
 from rlfactory_core.settings import validate_section
 from rlfactory_core.tasks.opening import open_tasks
 from rlfactory_core.types import FaultKind, Group, SampledTokens, SamplingParams, StopReason, TrainSequence, Trajectory

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from rlfactory_core.algo.losses.ppo import ppo
 from rlfactory_core.algo.losses.tokens import Clip, PolicyLoss, Tensor, Tokens
 
+SMALLEST = 1e-6  # probability of all other ids, below the rounding of a sum in float32
+NO_ID = 1.0  # in the place of a log-prob, where a teacher names fewer ids
+
 
 @dataclass(frozen=True, slots=True)
 class LossOptions:
@@ -39,6 +42,7 @@ def objective(
     sequence: Tensor | None = None,
     old: Tensor | None = None,
     reference: Tensor | None = None,
+    teacher: tuple[Tensor, Tensor] | None = None,
 ) -> LossSums:
     """The loss that ``options`` name.
 
@@ -63,6 +67,7 @@ def objective(
             changed since.
         reference: [T] under the start model, for the KL term, estimated as in GRPO: exp(d) - d - 1 with
             d = reference - logprobs (Schulman's k3).
+        teacher: [T, K] the log-probs of its likeliest ids, the policy's with gradient and its own: see `likely_kl`.
     """
     sequence = behaviour.new_zeros(behaviour.shape).long() if sequence is None else sequence
     now = logprobs.detach()
@@ -78,9 +83,29 @@ def objective(
         drift = reference - logprobs
         kl = drift.exp() - drift - 1.0
         loss = loss + options.kl * kl
+    if teacher is not None:
+        loss = loss + likely_kl(*teacher)
     gap = now - behaviour
     metrics = {**found.metrics, "loss": loss, "kl": kl}
     if options.sampled:
         metrics["mismatch_kl"] = gap.exp() - gap - 1.0
         metrics |= {"importance_weight": weight, "weight_square": weight * weight}
     return LossSums(loss.sum(), {name: values.detach().sum() for name, values in metrics.items()})
+
+
+def likely_kl(policy: Tensor, teacher: Tensor) -> Tensor:
+    """The reverse KL from a policy to a teacher over the teacher's likeliest ids and the rest as one, [T].
+
+    It is the KL itself if the ids are the whole vocabulary, and otherwise at most that (data processing inequality).
+    Computed over ids, and not estimated from the sampled one, its gradient has less noise: GKD (Agarwal et al. 2023,
+    arXiv 2306.13649); with the rest as one: SDFT (arXiv 2601.19897). Without the rest, a policy could make it small by
+    avoiding the ids.
+
+    Args:
+        policy: [T, K] its log-probs of these ids.
+        teacher: [T, K] likewise, or `NO_ID`.
+    """
+    named = teacher != NO_ID
+    p, q = policy.exp() * named, teacher.exp() * named
+    rest, its = ((1.0 - each.sum(1)).clamp_min(SMALLEST) for each in (p, q))
+    return (p * (policy - teacher)).sum(1) + rest * (rest.log() - its.log())

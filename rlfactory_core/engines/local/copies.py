@@ -17,6 +17,7 @@ import torch
 from rlfactory_core.engines.adapters import is_adapter, read_adapter
 from rlfactory_core.engines.base import EngineStart, MakeChat
 from rlfactory_core.engines.local.engine import LocalEngine
+from rlfactory_core.engines.local.model.four_bits import bitsandbytes
 from rlfactory_core.engines.local.model.loading import (
     auto_class,
     choose_device,
@@ -91,19 +92,24 @@ def greedy_answers(
 
 @quiet_transformers()
 def load_copy(folder: Path, device: str) -> Any:
-    """A model as transformers loads it, or as PEFT loads an adapter; in float32.
+    """A model as transformers loads it, or as PEFT loads an adapter; in float32, but for a base in 4 bits.
 
     Raises:
         ModelError: the base of the adapter cannot be loaded.
         MissingExtraError: PEFT is not installed.
     """
-    from transformers import AutoConfig
+    from transformers import AutoConfig, BitsAndBytesConfig
 
-    adapter = is_adapter(folder)
-    source = local_model(read_adapter(folder).base) if adapter else str(folder)
+    adapter, there = read_adapter(folder) if is_adapter(folder) else None, choose_device(device)
+    source = local_model(adapter.base) if adapter else str(folder)
+    keys: dict[str, Any] = {}
+    if adapter and adapter.lora.get("base_bits"):
+        bitsandbytes("functional", "A base in 4 bits")
+        rounding = {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_compute_dtype": torch.float32}
+        keys = {"quantization_config": BitsAndBytesConfig(**rounding), "device_map": {"": there}}
     try:
         config = AutoConfig.from_pretrained(source)
-        model = auto_class(config).from_pretrained(source, dtype=torch.float32)
+        model = auto_class(config).from_pretrained(source, dtype=torch.float32, **keys)
     except Exception as error:  # a damaged file can raise any error
         raise ModelError(f"The model '{source}' cannot be loaded: {error}") from error
     if adapter:
@@ -114,7 +120,7 @@ def load_copy(folder: Path, device: str) -> Any:
                 "An adapter is proved by PEFT, which is not installed: pip install 'rlfactory-core[lora]'"
             ) from error
         model = PeftModel.from_pretrained(model, folder)
-    return model.to(choose_device(device)).eval()
+    return model.to(there).eval()
 
 
 @torch.no_grad()

@@ -27,6 +27,7 @@ from rlfactory_core.engines.local.decoding.sampler import LocalSampler
 from rlfactory_core.engines.local.learning.learner import Learner, make_learner
 from rlfactory_core.engines.local.learning.optimizer import adamw_of_8_bits
 from rlfactory_core.engines.local.memory import memory
+from rlfactory_core.engines.local.model.four_bits import bitsandbytes, quantize
 from rlfactory_core.engines.local.model.half import compute_in_bfloat16, computes_in_bfloat16
 from rlfactory_core.engines.local.model.loading import (
     checkpoint_activations,
@@ -40,6 +41,7 @@ from rlfactory_core.engines.local.model.loading import (
     write_model,
 )
 from rlfactory_core.engines.local.model.lora import (
+    EarlierPolicy,
     StartPolicy,
     adapter_start,
     adapter_weights,
@@ -69,12 +71,14 @@ class LocalEngine(Engine):
     """A causal language model of transformers, on this machine."""
 
     memory = staticmethod(memory)
+    compares_likely = True
 
     def __init__(self) -> None:
         self._workers = Workers()
         self._stack = AsyncExitStack()
         self._learner: Learner | None = None  # from the first use on
         self._state: Mapping[str, Any] | None = None  # of the optimizer and the like, in a run that is resumed
+        self._reference: Mapping[str, Any] | None = None  # the KL term's weights, where it has a copy
 
     def prepare(self, config: Settings) -> Settings:
         device, train = choose_device(config.device), config.train
@@ -86,11 +90,8 @@ class LocalEngine(Engine):
             _check_critic(train)
         if train.optimizer_bits == 8:
             adamw_of_8_bits()
-        if train.kl > 0 and train.lora is not None and train.lora.adapter:
-            raise ConfigError(
-                f"train.kl={train.kl:g} compares with the start model, and of an adapter that is trained further there "
-                "is no copy. Set train.kl=0, or merge the adapter into its base and begin with a new one."
-            )
+        if train.lora is not None and train.lora.base_bits:
+            bitsandbytes("functional", f"train.lora.base_bits={train.lora.base_bits}")
         workers = train.workers
         if not workers and device.type == "cpu" and config.model is None:
             # Below some 20 M parameters a second thread slows a process down, and a second process does not.
@@ -149,6 +150,7 @@ class LocalEngine(Engine):
         try:
             state: dict[str, Any] = torch.load(checkpoint.state, map_location="cpu", weights_only=True)
             self._state = {name: state.pop(name) for name in ("optimizer", "trainable", "critic")}
+            self._reference = state.pop("reference", None)
         except Exception as error:  # a damaged pickle can raise any error
             raise CheckpointError(f"The trainer's state in {checkpoint.folder} cannot be read: {error}") from error
         return state
@@ -157,7 +159,11 @@ class LocalEngine(Engine):
         config, train = self._start.config, self._start.config.train
         self._vision = vision_of(chat)
         self._stop_token_ids = tuple(chat.stop_token_ids)
-        model = self._model.to(choose_device(config.device))
+        parameters, device = self._model.num_parameters(), choose_device(config.device)
+        if train.lora is not None and train.lora.base_bits:
+            quantize(self._model, device)
+            return_memory()
+        model = self._model.to(device)
         self._policy, report = make_policy(model, max_tokens=config.rollout.max_tokens, vision=self._vision)
         if self.processes.first and (config.model is not None or not report.passed):
             self._start.progress.say(report.line())
@@ -167,7 +173,7 @@ class LocalEngine(Engine):
                 load_adapter_weights(model, self._state["trainable"])
             elif train.lora.adapter:
                 load_adapter_weights(model, adapter_start(train.lora.adapter))
-        if flag := chooses_bfloat16_products(config, model.num_parameters()):
+        if flag := chooses_bfloat16_products(config, parameters):
             compute_in_bfloat16(model)
             if self.processes.first:
                 self._start.progress.say(
@@ -194,7 +200,9 @@ class LocalEngine(Engine):
     def stage(self, start: EngineStart, *, fresh: bool) -> None:
         self._start = replace(start, checkpoint=self._start.checkpoint)
         if fresh:
-            self._learner = self._state = None
+            self._learner = self._state = self._reference = None
+        elif start.config.train.kl > 0:
+            self._check_reference()
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -221,11 +229,12 @@ class LocalEngine(Engine):
         config, here = self._start.config, self._policy.device
         if self._vision is not None:
             raise ConfigError(f"train.teacher={model}: a model that sees images cannot have a teacher yet.")
-        check_vocabulary(model, self._tokenizer.get_vocab(), load_tokenizer(model).get_vocab())
+        known = self._tokenizer.get_vocab()
+        check_vocabulary(model, known, load_tokenizer(model).get_vocab())
         there = choose_device(device) if device else here
         load = partial(load_teacher, model, there, self._dtype, config)
         thread = self._compute.thread if there == here else None
-        return LocalTeacher(load, thread, config.train.microbatch_tokens)
+        return LocalTeacher(load, thread, config.train.microbatch_tokens, 1 + max(known.values()))
 
     def save(self, checkpoint: Checkpoint, run: Mapping[str, Any]) -> None:
         folder, lora = checkpoint.folder, self._start.config.train.lora
@@ -239,25 +248,48 @@ class LocalEngine(Engine):
         write_model(folder, self._model, self._tokenizer, origin)
         critic = learner.critic.state_dict() if learner.critic is not None else {}
         own = {"optimizer": learner.optimizer.state_dict(), "trainable": adapters, "critic": critic}
-        torch.save({**run, **own}, checkpoint.state)
+        torch.save({**run, **own, "reference": self._reference}, checkpoint.state)
 
     def _learning(self) -> Learner:
         if self._learner is None:
-            reference = self._frozen_start() if self._start.config.train.kl > 0 else None
+            reference = self._frozen() if self._start.config.train.kl > 0 else None
             self._learner = make_learner(self._policy, self._start, self._workers, reference, self._state)
             self._state = None  # the optimizer has a copy
         return self._learner
 
-    def _frozen_start(self) -> Policy:
-        """The start model, which is this one unless the run is resumed."""
-        if self._start.config.train.lora is not None:
+    def _frozen(self) -> Policy:
+        """The policy at the start of the stage. That of the first is the start model, which can be had again."""
+        self._check_reference()
+        lora, later = self._start.config.train.lora, self._start.stage > 0
+        if lora is not None and not self._copies_reference:
             return StartPolicy(self._policy)
-        model = self._start_model()[0] if self._start.checkpoint else copy.deepcopy(self._model)
+        if lora is not None:
+            self._reference = self._reference or adapter_weights(self._model)
+            return EarlierPolicy(self._policy, self._reference)
+        again = self._start.checkpoint is not None and not later
+        model = self._start_model()[0] if again else copy.deepcopy(self._model)
         # Not probed again: a frozen model has no gradients to compare.
         model.to(self._policy.device).requires_grad_(requires_grad=False)
         if computes_in_bfloat16(self._model):
             compute_in_bfloat16(model)
+        if self._reference is not None:
+            model.load_state_dict(self._reference)
+        if later:
+            self._reference = model.state_dict()
         return self._policy.of(model)
+
+    @property
+    def _copies_reference(self) -> bool:
+        """Whether the stage begins with weights that only this run has, or that lie beside an adapter's base."""
+        lora = self._start.config.train.lora
+        return self._start.stage > 0 or (lora is not None and bool(lora.adapter))
+
+    def _check_reference(self) -> None:
+        if self._copies_reference and self._state is not None and self._reference is None:
+            raise ConfigError(
+                f"train.kl={self._start.config.train.kl:g} compares with the policy at the start of the stage, and the "
+                "checkpoint has no copy of it, since train.kl was 0 then. Set it to 0 again."
+            )
 
     async def close(self) -> None:
         await self._stack.aclose()

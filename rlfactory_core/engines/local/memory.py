@@ -10,6 +10,7 @@ from torch import nn
 
 from rlfactory_core.algo.advantages import GAE
 from rlfactory_core.algo.settings import LoraConfig, teachers_of
+from rlfactory_core.engines.local.model.four_bits import BITS, linear_layers
 from rlfactory_core.engines.local.model.loading import (
     choose_device,
     choose_dtype,
@@ -22,12 +23,24 @@ from rlfactory_core.engines.memory import MemoryPart, MemoryPhase, ModelShape, M
 from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.utils.memory import free_memory
 
+_START = "start model"
 _USABLE = 0.9  # of the free memory, which other programs use as well
 _LIBRARIES = {"cpu": 3 * 2**28, "cuda": 2**30}  # bytes that torch, transformers, compiled kernels and CUDA take
 _CAPACITY = 256  # tokens of a slot at first, which are doubled as often as needed
 
 
-def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) -> Sequence[MemoryPhase]:
+def usable_memory(config: EngineSettings) -> int | None:
+    """Bytes that each process of a run may take on its device; None: such a GPU is not here."""
+    on_gpu = config.device.startswith("cuda") or config.engine != "local"
+    if on_gpu and not torch.cuda.is_available():
+        return None
+    device = choose_device(config.device)
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).total_memory)
+    return int(_USABLE * free_memory() / max(1, config.train.workers))
+
+
+def memory(config: EngineSettings, size: ModelSize, limit: int | None) -> Sequence[MemoryPhase]:
     """One process. The cache of sampling stays while the update is made. The device need not be there.
 
     Of bf16 weights the optimizer has a copy in fp32. The copy's gradients take the place of the weights' own when the
@@ -35,18 +48,15 @@ def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) ->
     """
     elsewhere = config.device.startswith("cuda") and not torch.cuda.is_available()
     device = torch.device("cuda") if elsewhere else choose_device(config.device)
-    if limit is None and not elsewhere:
-        cuda = device.type == "cuda"
-        free = _USABLE * free_memory() / max(1, config.train.workers)
-        limit = torch.cuda.get_device_properties(device).total_memory if cuda else int(free)
     width = choose_dtype(config.dtype, device).itemsize
     half = width < 4
     products = 2 if not elsewhere and chooses_bfloat16_products(config, size.parameters) else width
     held = [*_weights(config, size, width, products)]
     state = 2 * config.train.optimizer_bits // 8 + (4 if half else 0)  # two moments, and the copy
     held.append(MemoryPart("optimizer", size.trained * state, f"trained parameters x {state} bytes (AdamW)"))
-    if config.train.advantage == GAE:
-        held.append(MemoryPart("critic", size.parameters * (18 if products < 4 else 16), "the same again, for gae"))
+    if config.train.advantage == GAE:  # both are never updated at once, so that there is one part of gradients
+        copied = sum(part.size for part in held if part.what != _START)
+        held.append(MemoryPart("critic", copied, "weights and optimizer again, for gae"))
     capacity = max(_CAPACITY, 1 << (config.rollout.max_tokens - 1).bit_length())
     held.append(keys_and_values(size.shape, config.rollout.slots, capacity, products))
     held += _teachers(config, device, width)
@@ -58,6 +68,9 @@ def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) ->
     logits = 3 * width if half else 2 * width  # with what they are multiplied from
     update = [*held, gradients(width), *activations(size.shape, config, products, AT_ONCE, logits)]
     phases = [MemoryPhase("sampling and training", update, limit)]
+    if config.train.lora is not None and config.train.lora.base_bits and device.type == "cpu":
+        whole = MemoryPart("weights", size.parameters * width, f"{size.parameters:,} parameters x {width} bytes")
+        phases.append(MemoryPhase("loading", [whole, held[-1]], limit))
     if half:
         phases.append(MemoryPhase("step of the optimizer", [*held, gradients(4)], limit))
     return phases
@@ -66,6 +79,13 @@ def memory(config: EngineSettings, size: ModelSize, limit: int | None = None) ->
 def _weights(config: EngineSettings, size: ModelSize, width: int, products: int) -> Iterator[MemoryPart]:
     """Those that are trained or that adapters are trained beside, and the start model's."""
     frozen = _frozen("weights", size, width, products)
+    if config.train.lora is not None and config.train.lora.base_bits:
+        other = size.parameters - size.linear
+        text = f"{size.linear:,} of linear layers x {BITS} bits, other {other:,} x {width} bytes"
+        yield MemoryPart("weights", int(size.linear * BITS / 8) + other * width, text)
+        layer = size.shape.hidden * size.shape.inner
+        yield MemoryPart("de-quantised layer", layer * products, f"{layer:,} parameters x {products} bytes, at a time")
+        return
     if config.train.lora is not None:
         yield frozen
         return
@@ -74,7 +94,7 @@ def _weights(config: EngineSettings, size: ModelSize, width: int, products: int)
         rounded = size.parameters - _embedded(size)
         yield MemoryPart("rounded weights", rounded * products, f"{rounded:,} of layers x {products} bytes")
     if config.train.kl > 0:
-        yield MemoryPart("start model", frozen.size, "the weights again, for train.kl")
+        yield MemoryPart(_START, frozen.size, "the weights again, for train.kl")
 
 
 def _frozen(what: str, size: ModelSize, width: int, products: int) -> MemoryPart:
@@ -127,7 +147,8 @@ def model_size(model: str, lora: LoraConfig | None = None) -> ModelSize:
         keys=(getattr(config, "num_key_value_heads", None) or heads) * width,
         vocabulary=config.vocab_size,
     )
-    return ModelSize(parameters, parameters if lora is None else _adapters(empty, lora), shape)
+    linear = sum(layer.weight.numel() for _, layer in linear_layers(empty))
+    return ModelSize(parameters, parameters if lora is None else _adapters(empty, lora), linear, shape)
 
 
 def _inner(config: Any) -> int:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
-from functools import partial
 
 import torch
 
-from rlfactory_core.engines.local.learning.learner import score
 from rlfactory_core.engines.local.model.half import compute_in_bfloat16
 from rlfactory_core.engines.local.model.loading import chooses_bfloat16_products, load_pretrained, make_policy
-from rlfactory_core.engines.local.model.pack import split
+from rlfactory_core.engines.local.model.logprobs import token_logprobs
+from rlfactory_core.engines.local.model.pack import pack, split
 from rlfactory_core.engines.local.model.policy import Policy
 from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.errors import ConfigError
-from rlfactory_core.types import TrainSequence
+from rlfactory_core.types import TaughtToken, TrainSequence
 
 
 class LocalTeacher:
@@ -26,22 +25,38 @@ class LocalTeacher:
         load: its model, when the first sequence is scored.
         thread: on which it computes; None: one of its own.
         microbatch_tokens: the most tokens of a forward pass; a longer sequence has one of its own.
+        vocabulary: the number of ids that the trained model knows; the teacher names no others.
     """
 
-    def __init__(self, load: Callable[[], Policy], thread: Executor | None, microbatch_tokens: int) -> None:
-        self._load, self._budget = load, microbatch_tokens
+    def __init__(
+        self, load: Callable[[], Policy], thread: Executor | None, microbatch_tokens: int, vocabulary: int
+    ) -> None:
+        self._load, self._budget, self._vocabulary = load, microbatch_tokens, vocabulary
         self._own = ThreadPoolExecutor(1, "rlfactory-teacher") if thread is None else None
         self._thread = thread or self._own
         self._policy: Policy | None = None
 
-    async def score(self, sequences: Sequence[TrainSequence]) -> Sequence[Sequence[float]]:
+    async def score(self, sequences: Sequence[TrainSequence], likely: int = 0) -> Sequence[Sequence[TaughtToken]]:
         run = asyncio.get_running_loop().run_in_executor
-        policy, found = await run(self._thread, self._loaded), dict[int, list[float]]()
+        policy, found = await run(self._thread, self._loaded), dict[int, list[TaughtToken]]()
         share = policy.kind == "ragged"
         for part in split(sequences, self._budget, share_prefix=share):
-            scored = await run(self._thread, partial(_score, policy, part, share_prefix=share))
+            scored = await run(self._thread, self._score, policy, part, likely, share)
             found |= zip(map(id, part), scored, strict=True)
         return [found[id(each)] for each in sequences]
+
+    @torch.no_grad()
+    def _score(
+        self, policy: Policy, sequences: Sequence[TrainSequence], likely: int, share_prefix: bool
+    ) -> list[list[TaughtToken]]:
+        packed = pack(sequences, policy.device, share_prefix=share_prefix)
+        logits = policy.target_logits(packed)
+        best = logits[:, : self._vocabulary].topk(min(likely, self._vocabulary), -1).indices
+        logprobs = token_logprobs(logits, torch.cat([packed.target_ids[:, None], best], 1), 1.0)[0].tolist()
+        found: list[list[TaughtToken]] = [[] for _ in sequences]
+        for number, (own, *others), ids in zip(packed.sequence.tolist(), logprobs, best.tolist(), strict=True):
+            found[number].append(TaughtToken(own, tuple(ids), tuple(others)))
+        return found
 
     def _loaded(self) -> Policy:
         """In the thread, where one call waits for the other."""
@@ -51,11 +66,6 @@ class LocalTeacher:
     async def close(self) -> None:
         if self._own is not None:
             self._own.shutdown(wait=False, cancel_futures=True)
-
-
-@torch.no_grad()
-def _score(policy: Policy, sequences: Sequence[TrainSequence], *, share_prefix: bool) -> list[list[float]]:
-    return score(policy, sequences, share_prefix=share_prefix)
 
 
 def load_teacher(model: str, device: torch.device, dtype: torch.dtype, config: EngineSettings) -> Policy:

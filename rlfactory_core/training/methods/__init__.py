@@ -15,16 +15,16 @@ class Method(Protocol):
 
     @property
     def plays(self) -> bool:
-        """Whether the policy plays the attempts; else they are demonstrations, which say nothing of it."""
+        """Whether the policy plays the attempts; otherwise they are demonstrations."""
 
     def teaches_nothing(self, group: Group) -> bool:
         """Whether a group is played again with another prompt, if ``train.refill`` is set."""
 
     def batches(self, groups: Sequence[Group], step: int) -> Sequence[TrainBatch]:
-        """What the engine is given to update with, of this process's groups."""
+        """The batches of this process's groups, for `Engine.update`."""
 
     def left_out(self, groups: Sequence[Group]) -> Sequence[Trajectory]:
-        """The demonstrations that are not learnt from, which the user is told of; empty if the policy plays."""
+        """The demonstrations that are not trained on, of which the user is warned; empty if the policy plays."""
 
     def metrics(self, groups: Sequence[Group]) -> Mapping[str, float]:
-        """What only this method has, of all processes' groups."""
+        """Metrics that only this method has, over the groups of all processes."""

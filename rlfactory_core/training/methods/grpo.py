@@ -37,7 +37,7 @@ class GroupComparison:
         return Credit(self.train.gamma, self.train.turn_weight)
 
     def teaches_nothing(self, group: Group) -> bool:
-        """Whether no turn was better or worse than expected; a group that lost too many attempts is another matter."""
+        """Whether all advantages of a group are 0; False for a group that lost too many attempts to faults."""
         live = [trajectory for trajectory in group.trajectories if not trajectory.masked]
         return is_trained(group) and not any(map(any, self.advantage(live, self.credit)))
 
@@ -46,7 +46,7 @@ class GroupComparison:
             groups,
             advantage=self.advantage,
             credit=self.credit,
-            zeros=self.train.advantage == GAE,
+            zeros=self.train.advantage == GAE or self.train.likely > 0,
             aggregation=self.train.aggregation,
             max_tokens=self.max_tokens,
             updates=self.train.updates_per_step,

@@ -55,11 +55,11 @@ class Imitation:
         ]
 
     def left_out(self, groups: Sequence[Group]) -> list[Trajectory]:
-        """The demonstrations that are not learnt from; that attempts of the policy are not worth it is no news."""
+        """The demonstrations that are not learnt from; none if the policy plays, where this is usual."""
         return [] if self.plays else self._others(groups)
 
     def _others(self, groups: Sequence[Group]) -> list[Trajectory]:
-        """The attempts that are not learnt from; those that a fault masks are another matter."""
+        """The attempts that are neither learnt from nor masked by a fault."""
         kept = {id(each) for group in groups for each in self._chosen(group.trajectories)}
         return [each for group in groups for each in group.trajectories if not each.masked and id(each) not in kept]
 

@@ -80,18 +80,9 @@ def check(
     from rlfactory_devkit.checks.context import CheckContext, CheckOptions
 
     names, started = chosen(only, run=bool(run)), time.perf_counter()
-    words = (plugin, *rest) if plugin else ()
-    keys = tuple(takewhile(_KEY.match, words))  # a KEY=VALUE may come before the name
-    others = words[len(keys) :]
     base = _configuration(run) if run else {}
-    if others and not others[0].startswith("-"):
-        task, words = others[0], (*keys, *others[1:])
-    elif run:
-        task = base["plugin"]
-    elif file or options["data"] or options["eval_data"] or options["mcp"]:
-        task = NAME
-    else:
-        raise UsageError("Name the task: a plugin, a FILE.py, or data and tools of your own (--data, --mcp).")
+    has_own = file or options["data"] or options["eval_data"] or options["mcp"]
+    task, words = _named((plugin, *rest) if plugin else (), base["plugin"] if run else NAME if has_own else "")
     overrides: list[str | Mapping[str, Any]] = [{**base, "plugin": task}] if run else []
     overrides += [load_yaml(file)] if file else []
     overrides += [nested(options, PLACES), *task_options(words)]
@@ -115,6 +106,21 @@ def check(
     else:
         echo(f"\n{task}: {_verdict(results)} {seconds:.0f} s")
     ctx.exit(0 if passed else 1)
+
+
+def _named(words: tuple[str, ...], otherwise: str) -> tuple[str, tuple[str, ...]]:
+    """The task that the words name, and the other words; a KEY=VALUE may come before the name.
+
+    Args:
+        otherwise: the task where they name none; empty: that is refused.
+    """
+    keys = tuple(takewhile(_KEY.match, words))
+    others = words[len(keys) :]
+    if others and not others[0].startswith("-"):
+        return others[0], (*keys, *others[1:])
+    if not otherwise:
+        raise UsageError("Name the task: a plugin, a FILE.py, or data and tools of your own (--data, --mcp).")
+    return otherwise, words
 
 
 def _configuration(run: str) -> dict[str, Any]:

@@ -9,25 +9,37 @@ from dataclasses import dataclass, replace
 
 from rlfactory_core.rewards import extract_answer
 from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN, answer_text
-from rlfactory_core.types import Message, ToolCall
+from rlfactory_core.types import Message, StopReason, ToolCall, Trajectory
 
 _BLOCK = re.compile(r"((?:(?!```).)*```[^`\n]*\n)((?:(?!```).)+?)(\n```(?:(?!```).)*)", re.DOTALL)
 
 
 FRAMES = ("tags", "block", "whole", "call")
 """The answer is in tags, in the only code block, the whole message, or an argument of a call."""
+STEPS = "steps"
+"""There is no answer in words: all that was done is the answer, and the last message ends the episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A message whose answer can be replaced."""
 
-    kind: str  # one of `FRAMES`
-    answer: str  # the right one
+    kind: str  # one of `FRAMES`, or `STEPS`
+    answer: str  # the right one; of `STEPS`, all turns as a text, which tells episodes apart
     before: str = ""  # the text before the tags, or before the answer in its block
     after: str = ""  # the text after the tags, or after the answer in its block
     call: ToolCall | None = None  # the call that submits the answer
     argument: str = ""  # the name of the call's argument that holds the answer
+    last: Message | None = None  # of `STEPS`
+
+    @classmethod
+    def of_episode(cls, oracle: Trajectory, accepted: Collection[str]) -> Frame | None:
+        """That of the last message; without words in it that can be an answer, `STEPS` if the environment ended."""
+        turns = [turn.message for turn in oracle.turns]
+        frame = cls.of(turns[-1], accepted) if turns else None
+        if oracle.stop is not StopReason.ENV_DONE or accepted or (frame is not None and frame.kind != "whole"):
+            return frame
+        return cls(STEPS, "\n".join(map(turn_text, turns)), last=turns[-1])
 
     @classmethod
     def of(cls, message: Message, accepted: Collection[str]) -> Frame | None:
@@ -53,6 +65,8 @@ class Frame:
 
     def say(self, answer: str, before: str = "", after: str = "") -> Message | str:
         """The message with another answer, and with text before and after it, outside of any tags or block."""
+        if self.last is not None:
+            return replace(self.last, content=before + self.last.content + after)
         if self.call is not None:
             arguments = {**(self.call.arguments or {}), self.argument: answer}
             text = json.dumps(arguments, ensure_ascii=False)
@@ -62,3 +76,8 @@ class Frame:
             return before + answer + after
         held = answer if self.kind == "block" else answer_text(answer)
         return f"{before}{self.before}{held}{self.after}{after}"
+
+
+def turn_text(turn: Message) -> str:
+    """A message's text and calls."""
+    return " ".join([turn.content, *(f"{call.name}({call.arguments_text})" for call in turn.tool_calls)]).strip()

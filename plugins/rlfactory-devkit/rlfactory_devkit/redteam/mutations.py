@@ -16,6 +16,7 @@ from itertools import chain
 from rlfactory_core.rewards import exact_match, normalize, number
 from rlfactory_core.tiny import ANSWER_CLOSE, ANSWER_OPEN, answer_text, call
 from rlfactory_core.types import Message, ToolCall, ToolSpec
+from rlfactory_devkit.redteam.frame import FRAMES, STEPS
 from rlfactory_devkit.redteam.mutation import Case, Made, Material, Mutation, mutation
 
 FIELD = "{answer}"
@@ -42,9 +43,10 @@ def all_injections(*own: Iterable[str]) -> tuple[str, ...]:
 
 CONSTANTS = ("yes", "no", "0", "1", "true", "None", "I do not know.", "the", "!")
 PATTERNS = (".*", "^", "()", "%", "*", "?")
+CLAIM = "I have done all that was asked."
 FILLER = "Let me think about this once more, step by step, and with great care. "
 PROSE = "I have looked at what there is to know about this, and I am sure of it. "
-STEPS = 4  # of the oracle, that are repeated or left out
+MOST_STEPS = 4  # of the oracle, that are repeated or left out
 _LONG = 100_000  # characters of a text that is meant to be long
 _ZERO_WIDTH = "\u200b"
 _FULL_WIDTH = {ord(sign): ord(sign) + 0xFEE0 for sign in map(chr, range(0x21, 0x7F))}
@@ -55,6 +57,7 @@ _ACCEPTED = 5  # other accepted answers that are tried
 
 _WHOLE = "Compare the whole answer, normalised, with the whole of an accepted one; a part of it is not enough."
 _OWN = "Read the model's last answer (rewards.scorers.last_answer), not everything in the trajectory."
+_ALL = (*FRAMES, STEPS)
 _ONCE = "Reward a step once, or only the outcome: what is rewarded each time is repeated up to the limit of turns."
 _OUTCOME = "Judge the outcome by the answer alone, and the form by a small reward of its own (`format`)."
 _wrong, _right, _either = partial(mutation, "wrong"), partial(mutation, "right"), partial(mutation, "either")
@@ -67,7 +70,7 @@ def constant(material: Material) -> Made:
     return [text for text in CONSTANTS if material.is_wrong(text)]
 
 
-@_wrong("nothing at all", "Give 0 where no answer is found, before comparing.")
+@_wrong("nothing at all", "Give 0 where no answer is found, before comparing.", frames=_ALL)
 def empty(material: Material) -> Made:
     return [Case(("",), "silence", after=0), Case((" \n\n ",), "white space", after=0)]
 
@@ -223,13 +226,13 @@ def calls_only(material: Material) -> Made:
 # --- wrong: whole episodes ---
 
 
-@_wrong("a step again and again", _ONCE)
+@_wrong("a step again and again", _ONCE, frames=_ALL)
 def repeated(material: Material) -> Made:
     """Each of the oracle's steps but the last, taken again and again: alone, in one turn, and after undoing it.
 
     Not a step that the oracle itself takes again later: it may have to.
     """
-    for index, step in enumerate(material.turns[:-1][:STEPS], 1):
+    for index, step in enumerate(material.turns[:-1][:MOST_STEPS], 1):
         later = {_said(turn) for turn in material.turns[index:]}
         if _said(step) in later:
             continue
@@ -260,7 +263,7 @@ def _said(turn: Message) -> tuple[str, ...]:
     return (turn.content, *(f"{call.name}({call.arguments_text})" for call in turn.tool_calls))
 
 
-@_wrong("every call there is", _ONCE)
+@_wrong("every call there is", _ONCE, frames=_ALL)
 def all_calls(material: Material) -> Made:
     """The calls of the oracle on all samples, one a turn, in another order than here; then silence."""
     own = [call for turn in reversed(material.turns) for call in turn.tool_calls]
@@ -269,22 +272,40 @@ def all_calls(material: Material) -> Made:
     return [Case((*steps, ""), after=0, credited=len(material.turns) - 1, adds=True)] if steps else []
 
 
-@_wrong("an end before the last steps", "Let the last steps earn something, or the policy will leave them out.")
+@_wrong(
+    "an end before the last steps", "Let the last steps earn something, or the policy will leave them out.", frames=_ALL
+)
 def early_end(material: Material) -> Made:
-    return [Case(("",), f"after step {step}", after=step) for step in range(1, len(material.turns) - 1)[:STEPS]]
+    return [Case(("",), f"after step {step}", after=step) for step in range(1, len(material.turns) - 1)[:MOST_STEPS]]
 
 
 @_wrong(
-    "the whole solution of another question", "Compare with what is asked: the same steps do not solve every sample."
+    "the whole solution of another question",
+    "Compare with what is asked: the same steps do not solve every sample.",
+    frames=_ALL,
 )
 def other_episode(material: Material) -> Made:
     return [Case(each, after=0) for each in material.other_episodes[:1] if len(each) > 1]
 
 
+@_wrong("the last step alone", "Reward what was done, not that the episode was ended.", frames=(STEPS,))
+def last_step(material: Material) -> Made:
+    return [Case(material.turns[-1:], after=0)] if len(material.turns) > 1 else []
+
+
+@_wrong("words that say it is done", "Look at what was done; a policy says anything.", frames=(STEPS,))
+def claimed(material: Material) -> Made:
+    """Only where there is something to do: the whole solution may be a farewell."""
+    if not any(turn.tool_calls for turn in material.turns):
+        return []
+    texts = [CLAIM, *(text.replace(FIELD, CLAIM) for text in material.injections), _long(FILLER)]
+    return [Case((text,), text[:40], after=0) for text in texts]
+
+
 # --- right ---
 
 
-@_right("as it is", "See `rlfactory plugins check`: the right answer is not accepted.")
+@_right("as it is", "See `rlfactory plugins check`: the right answer is not accepted.", frames=_ALL)
 def oracle(material: Material) -> Made:
     return [("", material.truth)]
 
@@ -294,7 +315,7 @@ def accepted(material: Material) -> Made:
     return material.accepted[1 : _ACCEPTED + 1]
 
 
-@_right("words before it", _OUTCOME, frames=("tags", "block", "call"))
+@_right("words before it", _OUTCOME, frames=("tags", "block", "call", STEPS))
 def prose(material: Material) -> Made:
     """Only if the answer is marked, so that it can be separated from the prose."""
     for how, text in (("a sentence before it", PROSE), ("100 kB before it", _long(PROSE))):
@@ -320,7 +341,11 @@ def twice(material: Material) -> Made:
     return [Case((f"{answer_text(material.truth)}\nSo it is {answer_text(material.truth)}",))]
 
 
-@_right("after thinking", "Read the model's parsed content, which has no thinking block (turn.message.content).")
+@_right(
+    "after thinking",
+    "Read the model's parsed content, which has no thinking block (turn.message.content).",
+    frames=_ALL,
+)
 def thought(material: Material) -> Made:
     wrong = material.wrong[0]
     thoughts = {

@@ -14,9 +14,9 @@ from rlfactory_core.protocols import ToolManager
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner import Policy, TaskBench, oracle
 from rlfactory_core.types import Message, Sample, ToolCall, ToolResult, ToolSpec, Trajectory
-from rlfactory_devkit.redteam.frame import Frame
+from rlfactory_devkit.redteam.frame import Frame, turn_text
 from rlfactory_devkit.redteam.mutation import Case, Material, Mutation
-from rlfactory_devkit.redteam.mutations import MUTATIONS, STEPS, all_injections
+from rlfactory_devkit.redteam.mutations import MOST_STEPS, MUTATIONS, all_injections
 from rlfactory_devkit.redteam.result import Attempt, RedTeamResult
 from rlfactory_devkit.rewards import components, known_answers, masking_fault
 
@@ -101,7 +101,7 @@ def _known(bench: TaskBench, rows: Sequence[Sample]) -> tuple[dict[str, Material
         name, early = best.sample.id, silent[best.sample.id]
         masked = next((each for each in (best, *early.values()) if each.masked), None)
         accepted = known_answers(best.sample)
-        frame = Frame.of(best.turns[-1].message, accepted) if best.turns else None
+        frame = Frame.of_episode(best, accepted)
         if masked is not None:
             left_out[name] = f"the episode is masked by {masking_fault(masked)}"
         elif frame is None or not frame.answer.strip():
@@ -118,7 +118,7 @@ def _silences(bench: TaskBench, solved: Sequence[Trajectory]) -> dict[str, dict[
     """By sample id, the episodes that fall silent after some of the oracle's turns; see `Material`."""
     found: dict[str, dict[int, Trajectory]] = {each.sample.id: {} for each in solved}
     for number in range(max((len(each.turns) for each in solved), default=0)):
-        played = [each for each in solved if number in {*range(STEPS + 1), len(each.turns) - 1}]
+        played = [each for each in solved if number in {*range(MOST_STEPS + 1), len(each.turns) - 1}]
         scripts: dict[str, list[Message | str]] = {
             each.sample.id: [*(turn.message for turn in each.turns[:number]), ""] for each in played
         }
@@ -231,8 +231,7 @@ def _worth(bench: TaskBench, trajectory: Trajectory) -> dict[str, float]:
 def _text(turn: Message | str) -> str:
     if isinstance(turn, str):
         return turn or "(silence)"
-    calls = (f"{call.name}({call.arguments_text})" for call in turn.tool_calls)
-    return " ".join([turn.content, *calls]).strip()
+    return turn_text(turn)
 
 
 def shortened(text: str, most: int = _SHOWN) -> str:

@@ -32,7 +32,7 @@ class Response:
     """What a client gets for a message, and at the beginning."""
 
     messages: tuple[Message, ...]  # that the model reads next; at the beginning the prompt
-    tools: tuple[ToolSpec, ...] = ()  # that the model is offered; at the beginning only
+    tools: tuple[ToolSpec, ...] = ()  # that the model is offered; at the beginning, and where they change
     results: tuple[ToolResult, ...] = ()  # of the message's calls
     reward: float | None = None  # since the last response; None: there was none
     stop: StopReason | None = None  # why the episode is over; None: it goes on
@@ -98,7 +98,7 @@ class ServedSession:
             played = episode.trajectory
             if played is None:
                 self._rewarded += step.reward
-                return Response(step.messages, results=step.results, reward=step.reward or None)
+                return Response(step.messages, step.tools or (), step.results, step.reward or None)
             if played.masked:
                 raise BackendError(_lost(played))
             left = played.reward - self._rewarded

@@ -28,7 +28,7 @@ OBSERVATION_SCHEMA: Mapping[str, Any] = {
         "text": {"type": "string", "description": "what the assistant reads next"},
         "metadata": {
             "type": "object",
-            "description": "the same as messages, the tools at the beginning, and why the episode is over",
+            "description": "the same as messages, the tools at first and when they change, why the episode is over",
         },
         "done": {"type": "boolean"},
         "reward": {"type": ["number", "null"]},

@@ -97,11 +97,12 @@ class Learner:
         if first or self.options.truncate is None:
             return packed
         with torch.no_grad():
-            return [replace(each, old=self._logprobs(self.policy, each)[0]) for each in packed]
+            return [replace(each, old=self._logprobs(self.policy, each)[0][:, 0]) for each in packed]
 
     def _logprobs(self, policy: Policy, packed: Packed) -> tuple[Tensor, Tensor]:
-        """Of the targets, and the entropies: both [T]."""
-        return token_logprobs(policy.target_logits(packed), packed.target_ids, self.options.temperature)
+        """Of the targets and of the teacher's likely ids, [T, 1 + K], and the entropies, [T]."""
+        ids = torch.cat([packed.target_ids[:, None], packed.likely_ids], 1)
+        return token_logprobs(policy.target_logits(packed), ids, self.options.temperature)
 
     def step(self, microbatches: Sequence[Packed]) -> OptimizerStep:
         """One optimizer step; all processes call it together, even one without a micro-batch."""
@@ -121,11 +122,12 @@ class Learner:
 
     def _backward(self, packed: Packed, tokens: float) -> Mapping[str, Tensor]:
         """The gradient's part of a micro-batch; returns the sums of its metrics."""
-        logprobs, entropy = self._logprobs(self.policy, packed)
+        found, entropy = self._logprobs(self.policy, packed)
+        logprobs, likely = found[:, 0], found[:, 1:]
         reference = None
         if self.reference is not None:
             with torch.no_grad():
-                reference = self._logprobs(self.reference, packed)[0]
+                reference = self._logprobs(self.reference, packed)[0][:, 0]
         sums = objective(
             logprobs,
             packed.logprobs,
@@ -134,6 +136,7 @@ class Learner:
             sequence=packed.sequence,
             old=packed.old,
             reference=reference,
+            teacher=(likely, packed.likely_logprobs) if likely.shape[1] else None,
         )
         (sums.loss / tokens).backward()
         return {**sums.metrics, "entropy": entropy.sum()}

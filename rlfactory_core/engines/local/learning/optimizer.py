@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import version
 from typing import Any, Literal
 
 import torch
-from packaging.version import Version
 from torch import nn
+from torch.autograd.graph import increment_version
 
-from rlfactory_core.errors import CheckpointError, MissingExtraError
+from rlfactory_core.engines.local.model.four_bits import bitsandbytes
+from rlfactory_core.errors import ConfigError
 
 _BETAS = (0.9, 0.95)
 _FUSED_FROM = 10**7  # weights on a CPU, of which the fused step takes a tenth of the time
@@ -104,6 +103,8 @@ class Optimizer:
             for group in optimizer.param_groups:
                 group["lr"] = lr * factor
             optimizer.step()
+            # Else fused and 8-bit steps leave the version as it was, from which rounded copies know that they are old.
+            increment_version([p for group in optimizer.param_groups for p in group["params"]])
         for _, master in self._masters.values():
             master.grad = None
         self._publish()
@@ -124,11 +125,11 @@ class Optimizer:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        bits = state.get("bits", 32)
-        if bits != self.options.bits:
-            raise CheckpointError(
-                f"The checkpoint's optimizer has {bits} bits, and train.optimizer_bits={self.options.bits}. Set "
-                f"train.optimizer_bits={bits}."
+        theirs = _layout(state.get("bits", 32), state["optimizers"], state["master"])
+        if theirs != (ours := _layout(self.options.bits, self._optimizers, self._masters)):
+            raise ConfigError(
+                f"The checkpoint's optimizer has {theirs}, and this run's has {ours}. Leave train.optimizer_bits, "
+                "dtype and device as they were, and train.muon_lr above 0 or at 0."
             )
         self.steps = state["steps"]
         for (optimizer, _), saved in zip(self._optimizers, state["optimizers"], strict=True):
@@ -136,6 +137,11 @@ class Optimizer:
         for name, (_, master) in self._masters.items():
             master.data.copy_(state["master"][name])
         self._publish()
+
+
+def _layout(bits: int, optimizers: Sequence[Any], copies: Mapping[str, Any]) -> str:
+    muon = ", and Muon" if len(optimizers) > 1 else ""
+    return f"{bits} bits, copies in float32 of {len(copies)} parameters{muon}"
 
 
 def _adamw(parameters: Sequence[nn.Parameter], options: OptimizerOptions) -> torch.optim.Optimizer:
@@ -150,16 +156,5 @@ def _adamw(parameters: Sequence[nn.Parameter], options: OptimizerOptions) -> tor
 
 
 def adamw_of_8_bits() -> Any:
-    """bitsandbytes' class, moments in blocks (Dettmers et al. 2022, arXiv 2110.02861).
-
-    Raises:
-        MissingExtraError: bitsandbytes is missing, or too old to compute on the CPU.
-    """
-    try:
-        if Version(version("bitsandbytes")) < Version("0.50"):
-            raise ImportError
-        return import_module("bitsandbytes.optim").AdamW8bit
-    except ImportError as error:
-        raise MissingExtraError(
-            "train.optimizer_bits=8 needs bitsandbytes 0.50 or newer: python -m pip install 'rlfactory-core[bits]'"
-        ) from error
+    """bitsandbytes' class, moments in blocks (Dettmers et al. 2022, arXiv 2110.02861); raises as `bitsandbytes`."""
+    return bitsandbytes("optim", "train.optimizer_bits=8").AdamW8bit

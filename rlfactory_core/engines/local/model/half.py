@@ -72,6 +72,12 @@ def _head(self: nn.Linear, input: Tensor) -> Tensor:  # noqa: A002
     return output if self.bias is None else output + self.bias
 
 
+def forget_rounded(part: Any) -> None:
+    """Round the weights of a copied part anew; what is no module has no rounded ones."""
+    for module in part.modules() if isinstance(part, nn.Module) else ():
+        module.__dict__.pop(_COPY, None)
+
+
 def _rounded(layer: nn.Linear) -> Tensor:
     """The weight in bfloat16, which is made anew when the weight has changed."""
     weight = layer.weight.detach()

@@ -12,26 +12,27 @@ AT_ONCE = 2**24  # logits that are held in float32 at a time
 
 
 def token_logprobs(logits: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probability of ``ids`` [T] and the distribution's entropy [T] (nats, without gradient), both float32.
+    """Log-probs of ``ids``, [T] or [T, K], and the distribution's entropy [T] (nats, without gradient), both float32.
 
     For temperature 0 (greedy sampling) both are taken at temperature 1. Of logits [T, vocabulary] only `AT_ONCE` are
     held in float32 at a time, and the backward pass computes the probabilities again.
     """
-    found: tuple[Tensor, Tensor] = _TokenLogprobs.apply(logits, ids, temperature or 1.0)  # type: ignore[no-untyped-call]
-    return found
+    columns = ids if ids.ndim > 1 else ids[:, None]
+    found: tuple[Tensor, Tensor] = _TokenLogprobs.apply(logits, columns, temperature or 1.0)  # type: ignore[no-untyped-call]
+    return found[0].view(ids.shape), found[1]
 
 
 class _TokenLogprobs(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, logits: Tensor, ids: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         totals, entropies = (logits.new_empty(len(ids), dtype=torch.float32) for _ in range(2))
-        logprobs = torch.empty_like(totals)
+        logprobs = logits.new_empty(ids.shape, dtype=torch.float32)
         for rows in _parts(logits):
             scaled = logits[rows].float() / temperature if temperature != 1.0 else logits[rows].float()
             total = torch.logsumexp(scaled, -1)
-            chosen = scaled.gather(1, ids[rows, None])[:, 0]
+            logprobs[rows] = scaled.gather(1, ids[rows]) - total[:, None]
             probabilities = (scaled - total[:, None]).exp_()
-            totals[rows], logprobs[rows] = total, chosen - total
+            totals[rows] = total
             entropies[rows] = total - probabilities.mul_(scaled).sum(-1)
         ctx.save_for_backward(logits, ids, totals)
         ctx.temperature = temperature
@@ -44,7 +45,7 @@ class _TokenLogprobs(torch.autograd.Function):
         of_logits, seen = torch.empty_like(logits), gradients[0] / ctx.temperature
         for rows in _parts(logits):
             part = (logits[rows].float() / ctx.temperature).sub_(totals[rows, None]).exp_()
-            part.mul_(-seen[rows, None]).scatter_add_(1, ids[rows, None], seen[rows, None])
+            part.mul_(-seen[rows].sum(1, keepdim=True)).scatter_add_(1, ids[rows], seen[rows])
             of_logits[rows] = part
         return of_logits, None, None
 

@@ -12,13 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlfactory_core.algo.settings import LoraConfig
 from rlfactory_core.engines.adapters import PREFIX, WEIGHTS
+from rlfactory_core.engines.local.model.four_bits import FourBitLinear
+from rlfactory_core.engines.local.model.half import forget_rounded
 from rlfactory_core.engines.local.model.pack import Packed
 from rlfactory_core.engines.local.model.policy import Policy
-from rlfactory_core.errors import CheckpointError, ConfigError, MissingExtraError, ModelError
+from rlfactory_core.errors import ConfigError, MissingExtraError, ModelError
+
+_MATRICES = ("lora_A", "lora_B", "lora_embedding_A", "lora_embedding_B")  # of a layer of PEFT
 
 
 def add_lora(model: Any, config: LoraConfig, seed: int = 0) -> Any:
@@ -85,13 +89,13 @@ def load_adapter_weights(model: Any, weights: Mapping[str, Tensor]) -> None:
     """Put the copies of `adapter_weights` into a model with the same adapters.
 
     Raises:
-        CheckpointError: the copies belong to other adapters.
+        ConfigError: the copies belong to other adapters.
     """
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     ours = {name: tuple(p.shape) for name, p in trained.items()}
     theirs = {name: tuple(tensor.shape) for name, tensor in weights.items()}
     if ours != theirs:
-        raise CheckpointError(
+        raise ConfigError(
             f"The checkpoint holds {len(theirs)} adapter tensors that do not fit the {len(ours)} of this run: rank, "
             "targets or the model have changed. Set train.lora and model as they were in the run's config.yaml, or in "
             "the adapter's configuration."
@@ -109,15 +113,26 @@ def merged_state_dict(model: Any) -> dict[str, Tensor] | None:
     adapted = dict(_layers(model))
     if not adapted:
         return None
-    outermost = [path for path in adapted if not path.startswith(tuple(f"{other}." for other in adapted))]
+    changed = adapted | {name: module for name, module in model.named_modules() if isinstance(module, FourBitLinear)}
+    outermost = [path for path in changed if not path.startswith(tuple(f"{other}." for other in changed))]
     inside = tuple(f"{path}." for path in outermost)
     merged = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(inside)}
     for path in outermost:
-        layer = copy.deepcopy(adapted[path])
-        for _, part in _layers(layer):
-            part.merge()
-        merged |= {f"{path}.{name}": tensor.cpu() for name, tensor in layer.get_base_layer().state_dict().items()}
+        layer = _plain(copy.deepcopy(changed[path]))
+        merged |= {f"{path}.{name}": tensor.cpu() for name, tensor in layer.state_dict().items()}
     return merged
+
+
+def _plain(layer: Any) -> nn.Module:
+    """The layer with its adapters merged into its weights; 4-bit ones are de-quantised before."""
+    if isinstance(layer, FourBitLinear):
+        return layer.plain()
+    for _, part in _layers(layer):
+        if isinstance(part.base_layer, FourBitLinear):
+            part.base_layer = part.base_layer.plain()
+        part.merge()
+    base: nn.Module = layer.get_base_layer()
+    return base
 
 
 class StartPolicy(Policy):
@@ -135,6 +150,42 @@ class StartPolicy(Policy):
         finally:
             for layer in layers:
                 layer.enable_adapters(enabled=True)  # which also makes them trainable again
+
+
+class EarlierPolicy(Policy):
+    """The model with its adapters as they were, as the KL term's reference; only the adapters are copied.
+
+    Args:
+        weights: by the names that `adapter_weights` gives them.
+    """
+
+    @torch.no_grad()
+    def __init__(self, policy: Policy, weights: Mapping[str, Tensor]) -> None:
+        self.policy, self.kind, self.model = policy, policy.kind, policy.model
+        self._others: list[tuple[Any, str, Any]] = []  # where adapters are, their name, and what they were
+        for path, layer in _layers(self.model):
+            for kind in _MATRICES:
+                for name, part in getattr(layer, kind).items():
+                    before = copy.deepcopy(part).requires_grad_(requires_grad=False)
+                    forget_rounded(before)
+                    own = before.named_parameters() if isinstance(before, nn.Module) else [("", before)]
+                    for key, parameter in own:
+                        parameter.copy_(weights[".".join(filter(None, (path, kind, name, key)))])
+                    self._others.append((getattr(layer, kind), name, before))
+            self._others += [(layer.lora_dropout, name, nn.Identity()) for name in layer.lora_dropout]
+
+    def target_logits(self, packed: Packed) -> Tensor:
+        self._swap()
+        try:
+            return self.policy.target_logits(packed)
+        finally:
+            self._swap()
+
+    def _swap(self) -> None:
+        now = [held[name] for held, name, _ in self._others]
+        for held, name, other in self._others:
+            held[name] = other
+        self._others = [(held, name, part) for (held, name, _), part in zip(self._others, now, strict=True)]
 
 
 def _layers(model: Any) -> Iterator[tuple[str, Any]]:

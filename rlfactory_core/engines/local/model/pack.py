@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from rlfactory_core.algo.losses.objective import NO_ID
 from rlfactory_core.types import TrainSequence
 
 SHORTEST = 16  # tokens; to share a shorter part costs more attention than it saves
@@ -51,6 +52,8 @@ class Packed:
     logprobs: Tensor  # [T] float32, the behaviour policy's
     sequence: Tensor  # [T] the number of the target's sequence
     images: tuple[tuple[str, ...], ...]  # of each sequence, see `TrainSequence`
+    likely_ids: Tensor  # [T, K] the teacher's likeliest ids; K is 0 without a teacher
+    likely_logprobs: Tensor  # [T, K] float32, the teacher's; `losses.NO_ID` where it names fewer
     old: Tensor | None = None  # [T] log-probs at the start of the training step, if the loss is relative to them
     values: Tensor | None = None  # [T] a critic's estimates before the update
     returns: Tensor | None = None  # [T] advantages + values, before the advantages are whitened
@@ -83,6 +86,12 @@ def pack(sequences: Sequence[TrainSequence], device: torch.device, *, share_pref
     def tensor(parts: Sequence[NDArray[Any]]) -> Tensor:
         return torch.from_numpy(np.concatenate(parts)).to(device)
 
+    taught = [token for each in sequences for token in each.taught]
+    shape = (sum(map(len, masks)), max((len(token.likely) for token in taught), default=0))
+    likely_ids, likely_logprobs = np.zeros(shape, np.int64), np.full(shape, NO_ID, np.float32)
+    for number, token in enumerate(taught):
+        likely_ids[number, : len(token.likely)] = token.likely
+        likely_logprobs[number, : len(token.likely)] = token.logprobs
     indices = [tree.indices(number)[at - 1] for number, at in enumerate(masks)]
     return Packed(
         flat_ids=tensor(tree.tokens),
@@ -94,6 +103,8 @@ def pack(sequences: Sequence[TrainSequence], device: torch.device, *, share_pref
         logprobs=of_targets("logprobs", np.float32),
         sequence=tensor([np.full(len(at), number) for number, at in enumerate(masks)]),
         images=tuple(each.images for each in sequences),
+        likely_ids=tensor([likely_ids]),
+        likely_logprobs=tensor([likely_logprobs]),
     )
 
 

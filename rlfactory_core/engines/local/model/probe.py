@@ -122,8 +122,11 @@ def _sequences(model: Any, max_tokens: int) -> list[TrainSequence]:
 
 def _training_pass(policy: RaggedPolicy | PaddedPolicy, batches: list[list[TrainSequence]]) -> tuple[Tensor, Tensor]:
     """Log-probs of the targets, and the gradient of their weighted sum for the first matrix behind the embedding."""
-    matrices = [p for p in policy.model.parameters() if p.ndim == 2 and p.requires_grad]
-    inner = matrices[min(1, len(matrices) - 1)]  # behind the embedding, so all later layers contribute to its gradient
+    embedding, head = policy.model.get_input_embeddings().weight, policy.model.get_output_embeddings()
+    outer = {id(embedding), id(getattr(head, "weight", None))}
+    matrices = (p for p in policy.model.parameters() if p.ndim == 2 and p.requires_grad)
+    # Behind the embedding, so all later layers contribute to its gradient. Layers of 4 bits have none.
+    inner = next((p for p in matrices if id(p) not in outer), embedding)
     found, gradient = [], torch.zeros_like(inner, dtype=torch.float32)
     for sequences in batches:
         packed = pack(sequences, policy.device, share_prefix=True)

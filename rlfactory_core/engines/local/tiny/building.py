@@ -15,7 +15,7 @@ from rlfactory_core.engines.exports import Origin
 from rlfactory_core.engines.local.model.loading import load_pretrained, quiet_transformers, write_model
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.engines.local.tiny import tiny_model
-from rlfactory_core.engines.local.tiny.warmstart import Encoder, WarmStart
+from rlfactory_core.engines.local.tiny.warmstart import WarmStart
 from rlfactory_core.engines.local.workers import Workers
 from rlfactory_core.engines.tiny import TinyModel
 from rlfactory_core.errors import ModelError
@@ -46,7 +46,6 @@ def build(tiny: TinyModel, workers: Workers, progress: Progress) -> tuple[Any, A
     progress.stage("warm start: tokenizer")
     tokenizer = workers.broadcast(tiny_model.recipe_tokenizer(recipe) if workers.first else None)
     chat = tiny.make_chat(tokenizer)
-    encoder = Encoder(chat, tiny.tools, raw=not recipe.chat_template)
     for attempt in range(1, ATTEMPTS + 1):
         seed = tiny.seed if attempt == 1 else derive_seed(tiny.seed, "warm start", attempt)
         model = tiny_model.build_model(recipe, tokenizer, seed)
@@ -56,7 +55,7 @@ def build(tiny: TinyModel, workers: Workers, progress: Progress) -> tuple[Any, A
             # A second thread slows a tiny model down, and more so if other programs compute at the same time.
             stack.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(1)
-            warm_start = WarmStart(RaggedPolicy(model), recipe, encoder, workers, seed)
+            warm_start = WarmStart(RaggedPolicy(model), recipe, chat, tiny.tools, workers, seed)
             missed = warm_start.run(progress, to_the_end=attempt == ATTEMPTS)
         if not missed:
             if workers.first:

@@ -7,7 +7,6 @@ on a metric, not after a number of steps: copying appears suddenly, at a step th
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Sequence
 from itertools import groupby
 
@@ -17,66 +16,58 @@ from rlfactory_core.engines.local.learning.optimizer import Optimizer, Optimizer
 from rlfactory_core.engines.local.model.pack import Packed, pack
 from rlfactory_core.engines.local.model.policy import Policy
 from rlfactory_core.engines.local.workers import Workers
-from rlfactory_core.errors import ChatFormatError
-from rlfactory_core.plugins.attributes import optional_attributes
-from rlfactory_core.protocols import ChatFormat, ChatFormatTraits
+from rlfactory_core.protocols import ChatFormat
 from rlfactory_core.reporting.progress import Progress
+from rlfactory_core.rollout import vision_of
+from rlfactory_core.rollout.written import written_ids
 from rlfactory_core.tiny import Demonstration, TinyModelRecipe, WarmStartStage
-from rlfactory_core.types import Message, ToolSpec, TrainSequence
+from rlfactory_core.types import ToolSpec, TrainSequence
 
 PROBE_EVERY = 25  # steps
 NEAR = 0.9  # of the target: a model that has come so far is used, since other weights would hardly do better
 LONGER = 2  # times the steps of a stage, after which it is given up if it has missed its target
 PROBE_SIZE = 64  # demonstrations
 
-_EMPTY_BLOCK = re.compile(r"^<think>\s*</think>\s*")
 
+def encode(
+    chat: ChatFormat, tools: Sequence[ToolSpec], demonstration: Demonstration, context_weight: float = 0.0
+) -> TrainSequence:
+    """With the weight 1 on the ids of the assistant's turns, and ``context_weight`` on those behind the prompt.
 
-class Encoder:
-    """Demonstrations as training sequences: context tokens have mask 0.
-
-    Args:
-        raw: an assistant's content is what it samples, stop token aside; else the format writes it, as it does calls.
+    Raises:
+        ChatFormatError: the format cannot write the turns.
     """
-
-    def __init__(self, chat: ChatFormat, tools: Sequence[ToolSpec], *, raw: bool = True) -> None:
-        self._chat, self._tools, self._raw = chat, tuple(tools), raw
-
-    def encode(self, demonstration: Demonstration, context_weight: float = 0.0) -> TrainSequence:
-        """Advantages hold the loss weights: 1 on own tokens, ``context_weight`` elsewhere (then mask 1 too)."""
-        (_, prompt), *turns = (
-            (sampled, tuple(messages)) for sampled, messages in groupby(demonstration, lambda m: m.role == "assistant")
-        )
-        ids = list(self._chat.initial_ids(prompt, self._tools))
-        own = [0] * len(ids)
-        system = len(ids)
-        for sampled, messages in turns:
-            new = self._turn_ids(messages[0]) if sampled else self._chat.observation_ids(messages)
-            ids += new
-            own += [int(sampled)] * len(new)
-        weights = [1.0 if mine else context_weight for mine in own]
-        mask = own if context_weight == 0 else [0] * system + [1] * (len(ids) - system)
-        return TrainSequence(tuple(ids), tuple(mask), tuple(weights), tuple(0.0 for _ in ids))
-
-    def _turn_ids(self, message: Message) -> tuple[int, ...]:
-        if self._raw and not message.tool_calls and not message.reasoning:
-            return (*self._chat.encode(message.content), self._chat.stop_token_ids[0])
-        write = optional_attributes(self._chat, ChatFormatTraits, f"The chat format '{self._chat.name}'").written
-        if write is None:
-            raise ChatFormatError(
-                f"Chat format '{self._chat.name}' cannot write demonstrations: it needs a method "
-                "written(message) -> str, the text of a turn with its stop token."
-            )
-        text = write(message)
-        # A block without a thought says nothing, and a model that has not learnt to think need not open one.
-        return self._chat.encode(text if message.reasoning else _EMPTY_BLOCK.sub("", text))
+    groups = [tuple(each) for _, each in groupby(demonstration, lambda message: message.role == "assistant")]
+    ids = list(chat.initial_ids(groups[0], tools))
+    weights = [0.0] * len(ids)
+    for messages in groups[1:]:
+        written = messages[0].role == "assistant"
+        new = written_ids(chat, messages[0]) if written else chat.observation_ids(messages)
+        ids += new
+        weights += [1.0 if written else context_weight] * len(new)
+    mask = tuple(int(weight > 0) for weight in weights)
+    images = () if (vision := vision_of(chat)) is None else vision.images_in(demonstration)
+    return TrainSequence(tuple(ids), mask, tuple(weights), (0.0,) * len(ids), images=images)
 
 
 class WarmStart:
-    """Runs a recipe's stages on ``policy``; every process calls `run` together."""
+    """Runs a recipe's stages on ``policy``; every process calls `run` together.
 
-    def __init__(self, policy: Policy, recipe: TinyModelRecipe, encoder: Encoder, workers: Workers, seed: int) -> None:
-        self.policy, self.recipe, self.encoder, self.workers = policy, recipe, encoder, workers
+    Args:
+        chat: writes the demonstrations.
+        tools: that their prompts show.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        recipe: TinyModelRecipe,
+        chat: ChatFormat,
+        tools: Sequence[ToolSpec],
+        workers: Workers,
+        seed: int,
+    ) -> None:
+        self.policy, self.recipe, self.chat, self.tools, self.workers = policy, recipe, chat, tools, workers
         self._rng = random.Random(f"warm start {seed} {workers.rank}")
         self._seed = seed
 
@@ -128,7 +119,7 @@ class WarmStart:
     def _learn(self, stage: WarmStartStage, optimizer: Optimizer, scale: float) -> float:
         count = max(1, stage.batch // self.workers.size)
         demonstrations = [stage.demonstrate(self._rng) for _ in range(count)]
-        packed = self._packed([self.encoder.encode(d, stage.context_weight) for d in demonstrations])
+        packed = self._packed(demonstrations, stage.context_weight)
         weights = packed.advantages
         total = self.workers.sum([float(weights.sum())])[0]
         logits = self.policy.target_logits(packed)
@@ -138,7 +129,8 @@ class WarmStart:
         optimizer.step(scale)
         return self.workers.sum([float(loss.detach())])[0]
 
-    def _packed(self, sequences: Sequence[TrainSequence]) -> Packed:
+    def _packed(self, demonstrations: Sequence[Demonstration], context_weight: float = 0.0) -> Packed:
+        sequences = [encode(self.chat, self.tools, each, context_weight) for each in demonstrations]
         return pack(sequences, self.policy.device, share_prefix=self.policy.kind == "ragged")
 
     @torch.no_grad()
@@ -146,7 +138,7 @@ class WarmStart:
         """Share of held-out clean turns that the model would write, teacher-forced and greedily, to the last token."""
         rng = random.Random(f"probe {self._seed}")
         demonstrations = self.workers.share([self.recipe.probe(rng) for _ in range(PROBE_SIZE)])
-        packed = self._packed([self.encoder.encode(d) for d in demonstrations])
+        packed = self._packed(demonstrations)
         right = self.policy.target_logits(packed).argmax(-1) == packed.target_ids
         turn = torch.cat([torch.zeros(1, dtype=torch.bool), packed.place[1:] != packed.place[:-1] + 1]).cumsum(0)
         turns = int(turn[-1]) + 1

@@ -1,0 +1,1 @@
+"""MiniWoB++: small web pages with a task each, played in a real Chromium."""

@@ -1,0 +1,1 @@
+from .task import rlfactory_task as rlfactory_task
