@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
-from nox.command import CommandFailed
 
 sys.path.insert(0, str(Path(__file__).parent))  # nox does not
 from nox_environments import (
@@ -129,20 +128,22 @@ def full(session: nox.Session) -> None:
     failed = []
 
     def run(names: Sequence[str], silent: bool) -> None:
-        sessions = (sys.executable, "-m", "nox", "-s", *names, "--", *session.posargs)
-        try:
-            output = session.run(*sessions, silent=silent, external=True)
-        except CommandFailed:  # what it printed is shown by now
-            failed.extend(names)
-        else:
-            if silent:
-                session.log(output)
+        with tempfile.TemporaryDirectory() as folder:
+            report = Path(folder, "report.json")
+            sessions = ("-m", "nox", "--report", str(report), "-s", *names, "--", *session.posargs)
+            output = session.run(sys.executable, *sessions, silent=silent, success_codes=(0, 1), external=True)
+            ended = json.loads(report.read_text("utf-8"))["sessions"]
+        failed.extend(each["name"] for each in ended if each["result"] == "failed")
+        if silent:
+            session.log(output)
+            # The lines by which pytest names its failures, once more at the end, where they are looked for.
+            failed.extend(line for line in str(output).splitlines() if line.startswith(("FAILED ", "ERROR ")))
 
     for beside in FULL:
         with ThreadPoolExecutor() as pool:
             list(pool.map(run, beside, (False, *(True for _ in beside[1:]))))
     if failed:
-        session.error(f"not all of these were successful: {', '.join(failed)}")
+        session.error("\n".join(["these failed:", *failed]))
 
 
 @nox.session
