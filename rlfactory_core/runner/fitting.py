@@ -13,10 +13,13 @@ from rlfactory_core.engines.settings import EngineSettings
 from rlfactory_core.errors import ConfigError, ModelError
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.resolved import Resolved
+from rlfactory_core.utils.cpu import usable_cores
 
 SURE = 0.75  # of the estimate, which a run needs at least
 _GIB = 2**30
-_FREE = ("train.microbatch_tokens", "rollout.slots", "train.gradient_checkpointing")
+_CHEAP = ("train.microbatch_tokens", "rollout.slots")
+_FREE = (*_CHEAP, "train.gradient_checkpointing")
+_SMALL = 20_000_000  # parameters: of a smaller model, further processes take longer to start than they save
 
 
 def fitted(run: Resolved, progress: Progress) -> Resolved:
@@ -34,14 +37,18 @@ def fitted(run: Resolved, progress: Progress) -> Resolved:
 
     try:
         local_model(config.model, progress)  # a GGUF file's shape is known once it is read
-        _, estimate = estimates(config.model, memory, usable_memory(config))
+        sized, estimate = estimates(config.model, memory, usable_memory(config))
+        workers = config.train.workers or _processes(config, sized, estimate)
+        config = _with_processes(config, workers)
         most = largest(estimate(config))
     except (AttributeError, TypeError, ModelError):
         # A configuration without the usual widths, such as that of a state space; or one that cannot be read, which the
         # run refuses when it opens its model, after the cheaper checks of its data.
         return run
+    if workers > 1 and not run.config.train.workers:
+        progress.say(f"train.workers={workers}: a process for each core")
     if most is None or most.fits is not False:
-        return run
+        return replace(run, config=config)
     free = [key for key in _FREE if not _is_set(config, key)]
     keys = fitting(config, estimate, only=free)
     if keys is None:  # all that helps, although it is not enough
@@ -69,7 +76,8 @@ def estimates(
     """Two functions of a configuration: the model's size, and of each phase that of the stage that needs most for it.
 
     Args:
-        memory, limit: see `EngineTraits`. What is free changes meanwhile, and all answers have one limit.
+        memory: see `EngineTraits`.
+        limit: of all processes together. What is free changes meanwhile, and all answers have one limit.
     """
     from rlfactory_core.engines.local.memory import model_size
 
@@ -80,14 +88,36 @@ def estimates(
 
     def estimate(config: EngineSettings) -> Sequence[MemoryPhase]:
         most: dict[str, MemoryPhase] = {}
+        each = limit if limit is None else limit // max(1, config.train.workers)
         for place, stage in zip(config.stage_keys, config.by_stage(), strict=True):
             of_stage = "" if len(config.stage_keys) == 1 else f" of {place}"
-            for phase in memory(stage, sized(stage), limit):
+            for phase in memory(stage, sized(stage), each):
                 if phase.name not in most or phase.total > most[phase.name].total:
                     most[phase.name] = replace(phase, name=f"{phase.name}{of_stage}")
         return list(most.values())
 
     return sized, estimate
+
+
+def _processes(config: RunConfig, sized: Callable[[EngineSettings], ModelSize], estimate: Estimate) -> int:
+    """As many processes on the CPU as there are cores, prompts in every step, and memory for.
+
+    Processes of one thread each compute more than one of as many threads: a step of SmolLM2-135M took 37 instead of
+    52 s on two cores (docs/benchmarks.md).
+    """
+    most = min(usable_cores(), *(each.train.prompts_per_step for each in config.by_stage()))
+    if sized(config).parameters < _SMALL:
+        return 1
+    free = [key for key in _CHEAP if not _is_set(config, key)]
+    for workers in range(most, 1, -1):
+        among = _with_processes(config, workers)
+        if all(phase.fits for phase in estimate(among)) or fitting(among, estimate, only=free) is not None:
+            return workers
+    return 1
+
+
+def _with_processes(config: RunConfig, workers: int) -> RunConfig:
+    return config.model_copy(update={"train": config.train.model_copy(update={"workers": workers})})
 
 
 def _is_set(config: RunConfig, key: str) -> bool:

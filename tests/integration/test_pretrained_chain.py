@@ -59,7 +59,7 @@ print("ANSWER", json.dumps(tokenizer.decode(answer.outputs[0].token_ids)))
 
 def rlfactory(*arguments: str, at: Path) -> str:
     command = [sys.executable, "-m", "rlfactory_core", *arguments]
-    done = subprocess.run(command, cwd=at, capture_output=True, text=True, timeout=600, check=False)
+    done = subprocess.run(command, cwd=at, capture_output=True, text=True, timeout=3600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -67,7 +67,7 @@ def rlfactory(*arguments: str, at: Path) -> str:
 def answered(program: str, *arguments: str, **env: str) -> str:
     """What a program of other people's packages alone answers."""
     command = [sys.executable, "-c", program, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False, env={**os.environ, **env})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=3600, check=False, env={**os.environ, **env})
     assert done.returncode == 0, done.stderr[-3000:]
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("ANSWER ")]
     return str(json.loads(line.removeprefix("ANSWER ")))

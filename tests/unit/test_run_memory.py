@@ -13,7 +13,7 @@ from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.local import memory
 from rlfactory_core.errors import ConfigError
 from rlfactory_core.reporting.progress import Progress
-from rlfactory_core.runner import prepare
+from rlfactory_core.runner import fitting, prepare
 from rlfactory_core.runner.fitting import fitted
 from rlfactory_core.utils.memory import free_memory
 
@@ -104,3 +104,19 @@ def test_the_limit_of_a_container_counts(tmp_path: Path) -> None:
     (old / "memory.stat").write_text("total_inactive_file 0\n")
     member.write_text("9:memory:/job\n")
     assert free_memory(tmp_path / "groups", member) < unlimited
+
+
+def test_a_larger_model_gets_a_process_for_each_core_where_memory_allows(
+    chosen: Chosen, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(fitting, "usable_cores", lambda: 2)
+    assert chosen(64).train.workers == 1  # a small model
+    transformers.Qwen3Config(**{**SHAPE, "hidden_size": 512, "vocab_size": 32768}).save_pretrained(tmp_path / "larger")
+    larger = f"model={tmp_path / 'larger'}"
+    assert chosen(64, larger).train.workers == 2
+    assert "train.workers=2" in chosen.lines[0]
+    assert chosen(4, larger).train.workers == 1
+    assert chosen(64, larger, "train.workers=1").train.workers == 1
+    assert chosen(64, larger, "train.prompts_per_step=1").train.workers == 1
+    stages = 'stages=[{"method": "sft", "prompts_per_step": 1}, {"method": "grpo"}]'
+    assert chosen(64, larger, stages).train.workers == 1

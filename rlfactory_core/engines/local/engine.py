@@ -93,10 +93,11 @@ class LocalEngine(Engine):
         if train.lora is not None and train.lora.base_bits:
             bitsandbytes("functional", f"train.lora.base_bits={train.lora.base_bits}")
         workers = train.workers
-        if not workers and device.type == "cpu" and config.model is None:
+        if not workers and device.type != "cpu":
+            workers = 1
+        elif not workers and config.model is None:  # that of a pretrained model depends on memory: it is chosen later
             # Below some 20 M parameters a second thread slows a process down, and a second process does not.
             workers = min(MOST_PROCESSES, usable_cores(), train.prompts_per_step)
-        workers = workers or 1
         if workers > 1 and device.type != "cpu":
             raise ConfigError(f"train.workers={workers}: only the CPU can use several processes; on {device} use 1.")
         if train.prompts_per_step < workers:
@@ -108,7 +109,7 @@ class LocalEngine(Engine):
 
     @contextmanager
     def joined(self, config: EngineSettings, program: Callable[[Engine], None]) -> Iterator[None]:
-        with worker_processes(config.train.workers, partial(_among, program)) as workers:
+        with worker_processes(max(1, config.train.workers), partial(_among, program)) as workers:
             self._workers = workers
             yield
 

@@ -30,14 +30,14 @@ _CAPACITY = 256  # tokens of a slot at first, which are doubled as often as need
 
 
 def usable_memory(config: EngineSettings) -> int | None:
-    """Bytes that each process of a run may take on its device; None: such a GPU is not here."""
+    """Bytes that the processes of a run may take together on their device; None: such a GPU is not here."""
     on_gpu = config.device.startswith("cuda") or config.engine != "local"
     if on_gpu and not torch.cuda.is_available():
         return None
     device = choose_device(config.device)
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    return int(_USABLE * free_memory() / max(1, config.train.workers))
+    return int(_USABLE * free_memory())
 
 
 def memory(config: EngineSettings, size: ModelSize, limit: int | None) -> Sequence[MemoryPhase]:

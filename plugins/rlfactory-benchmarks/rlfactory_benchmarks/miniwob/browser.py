@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -188,24 +190,26 @@ async def _chromium(program: str) -> AsyncIterator[Browser]:
     Raises:
         BackendError: it does not start.
     """
-    with TemporaryDirectory(
-        prefix="miniwob-", ignore_cleanup_errors=True
-    ) as folder:  # for a socket, which it may leave
-        async with async_playwright() as playwright:
-            try:
-                browser = await playwright.chromium.launch(
-                    executable_path=program,
-                    args=ARGUMENTS,
-                    env={**os.environ, "TMPDIR": folder},
-                    handle_sigint=False,  # Ctrl-C is left to the run, which ends its attempts first
-                )
-            except Error as error:
-                words = " ".join(error.message.split())
-                raise BackendError(f"{program} does not start: {words[:800]}") from error
-            try:
-                yield browser
-            finally:
-                await _closed(browser)
+    async with AsyncExitStack() as stack:
+        folder = stack.enter_context(TemporaryDirectory(prefix="miniwob-", ignore_cleanup_errors=True))
+        profiles: list[str] = []
+        # Playwright may end before it has removed the profile of a browser that has died.
+        stack.callback(lambda: [shutil.rmtree(path, ignore_errors=True) for path in profiles])
+        playwright = await stack.enter_async_context(async_playwright())
+        try:
+            browser = await playwright.chromium.launch(
+                executable_path=program,
+                args=ARGUMENTS,
+                artifacts_dir=folder,
+                env={**os.environ, "TMPDIR": folder},  # for a socket, which it may leave
+                handle_sigint=False,  # Ctrl-C is left to the run, which ends its attempts first
+            )
+            stack.push_async_callback(_closed, browser)
+            about = await (await browser.new_browser_cdp_session()).send("SystemInfo.getInfo")
+        except Error as error:
+            raise BackendError(f"{program} does not start: {' '.join(error.message.split())[:800]}") from error
+        profiles += re.findall(r"--user-data-dir=(\S*/playwright_chromiumdev_profile\S*)", about["commandLine"])
+        yield browser
 
 
 async def _closed(what: Browser | BrowserContext) -> bool:
