@@ -81,9 +81,9 @@ CASES = {
         "bfcl",
         configuration(
             "bfcl",
-            {"steps": 45, "prompts_per_step": 8},
+            {"steps": 50, "prompts_per_step": 8},
             {
-                **{"steps": 35, "prompts_per_step": 12, "group_size": 8, "advantage": "rloo"},
+                **{"steps": 40, "prompts_per_step": 12, "group_size": 8, "advantage": "rloo"},
                 **{"lr": 6e-5, "warmup_steps": 2, "schedule": "linear"},
             },
             100,
