@@ -71,7 +71,7 @@ CASES = {
             {"steps": 10, "prompts_per_step": 8, "group_size": 8, "lr": 2e-5, "warmup_steps": 3},
             10,
             100,
-            rollout={"max_turn_tokens": 128, "slots": 64},
+            rollout={"max_turn_tokens": 128, "max_tokens": 1024, "slots": 32},
         ),
         warmed=0.3,
         trained=0.95,
@@ -89,7 +89,7 @@ CASES = {
             100,
             200,
             rewards=[{"name": "bfcl"}],  # a reward for known functions would weigh as much where all calls are wrong
-            rollout={"max_turn_tokens": 256, "max_tokens": 2048, "slots": 64},
+            rollout={"max_turn_tokens": 256, "max_tokens": 2048, "slots": 48},
             task={"categories": "simple_python,multiple,parallel"},
         ),
         warmed=0.4,
