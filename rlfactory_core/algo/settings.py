@@ -146,7 +146,7 @@ class TrainConfig(Section):
     explode_norm: Annotated[float, Field(gt=0.0)] = 1e4
     """A step with a larger gradient norm is skipped."""
     workers: Natural = 0
-    """Data-parallel CPU processes; 0: chosen from the model's size and the cores."""
+    """Data-parallel CPU processes; 0: chosen from the model's size, the cores and the memory."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass: less memory, about a third more time. If it is not set, the run
     does so where it would not fit otherwise."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rlfactory_core.algo.guard import began
@@ -131,7 +132,7 @@ def _resume(folder: RunFolder, overrides: Sequence[str], progress: Progress) -> 
     config = saved_config(data, registry)
     before = run_config(saved, registry)
     _refuse_finished(folder, config, before)
-    _refuse_other_adapters(folder, config, before)
+    _refuse_other_model(folder, config, before)
     prepared = check(look_up(config, registry))
     changes = [*plugin_changes(registry, folder), *data_changes(prepared.config, registry, folder)]
     if changes and prepared.traits.refuses_changed_plugins:
@@ -169,7 +170,14 @@ def _refuse_finished(folder: RunFolder, config: RunConfig, before: RunConfig) ->
         )
 
 
-def _refuse_other_adapters(folder: RunFolder, config: RunConfig, before: RunConfig) -> None:
+def _refuse_other_model(folder: RunFolder, config: RunConfig, before: RunConfig) -> None:
+    """Refuse another start model or other adapters than the checkpoints are made with."""
+    moved = before.model is not None and Path(before.model).is_absolute() and not Path(before.model).exists()
+    if config.model != before.model and not moved:
+        raise UsageError(
+            f"model={config.model}: the run in {folder.path} trains {before.model or 'the tiny model of its task'}. "
+            f"Leave the model as it is, or begin a new run: rlfactory run --model {config.model} …"
+        )
     for key in _OF_ADAPTERS:  # which are the same in all stages
         mine, theirs = (getattr(each.train.lora, key, None) for each in (config, before))
         if mine != theirs:

@@ -145,6 +145,16 @@ def test_a_resumed_run_keeps_its_adapters(plugin: Path, tmp_path: Path, before: 
     assert resume(str(folder.path), ["train.lr=1e-4", "train.steps=4"], Progress()).read_summary()["steps"] == 4
 
 
+def test_a_resumed_run_keeps_its_model(plugin: Path, tmp_path: Path) -> None:
+    mine, gone = tmp_path / "mine", tmp_path / "gone"
+    mine.mkdir()
+    folder = trained(plugin, tmp_path / "run", f"model={mine}")
+    with pytest.raises(UsageError, match=r"model=other: the run in .*run trains .*mine\. .* begin a new run"):
+        resume(str(folder.path), ["model=other", "train.steps=4"], Progress())
+    mine.rename(gone)  # it lies elsewhere now
+    assert resume(str(folder.path), [f"model={gone}", "train.steps=4"], Progress()).read_summary()["steps"] == 4
+
+
 def test_a_plugin_that_changed_is_told_on_resume(plugin: Path, tmp_path: Path) -> None:
     folder = trained(plugin, tmp_path / "run")
     same, changed = Said(), Said()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from rlfactory_benchmarks.bfcl.answers import accepted_calls, expected_calls
 from rlfactory_benchmarks.bfcl.conversation import Conversation
-from rlfactory_benchmarks.bfcl.data import categories, entries, entry, in_split
+from rlfactory_benchmarks.bfcl.data import Entry, categories, entries, entry, in_split
 from rlfactory_benchmarks.bfcl.official import official
 from rlfactory_benchmarks.bfcl.table import leaderboard, measured
 from rlfactory_benchmarks.packages import version
@@ -61,12 +61,16 @@ class Bfcl(Task):
             raise ConfigError(f"task.categories={self.config.categories!r}: {unknown} is none of {', '.join(known)}.")
         return names
 
-    def samples(self, split: str) -> Iterable[Sample]:
+    def _chosen(self, split: str) -> Sequence[Sequence[Entry]]:
+        """The questions of a split, by category."""
         everything = self.config.questions == "all"
-        chosen = [
+        return [
             [each for each in entries(category).values() if (split == "eval" if everything else in_split(each, split))]
             for category in self.categories
         ]
+
+    def samples(self, split: str) -> Iterable[Sample]:
+        chosen = self._chosen(split)
         # In turn for an evaluation, of which eval.limit takes the first: some of each category.
         for each in filter(None, chain.from_iterable(zip_longest(*chosen) if split == "eval" else chosen)):
             about = {"category": each.category}
@@ -77,7 +81,7 @@ class Bfcl(Task):
 
     def eval_tables(self, passes: Mapping[str, Sequence[Group]]) -> Sequence[EvalTable]:
         which = "questions" if self.config.questions == "all" else "held-out questions"
-        number = len(list(self.samples("eval")))
+        number = sum(map(len, self._chosen("eval")))
         package = f"bfcl-eval {version('bfcl-eval')}, its own checkers; no system message"
         return [
             leaderboard(f"bfcl, {name}", measured(groups), [f"{len(groups):,} of {number:,} {which}; {package}"])
