@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, TextIO
@@ -54,16 +54,20 @@ def evaluate(as_json: bool, rest: tuple[str, ...], **options: Any) -> None:
         echo_json({**asdict(done), "folder": str(done.folder.path)})
         return
     echo(f"\n{done.plugin}, {done.model}")
-    _print(done.results, sys.stdout)
+    _print(done.results, sys.stdout, {row[0] for table in done.tables for row in table.texts if row[0]})
     for table in done.tables:
         _print_table(table, sys.stdout)
     echo(f"\neverything   {done.folder.path}\nlook closer  rlfactory trace {done.folder.path} --worst")
 
 
-def _print(results: Mapping[str, float], stream: TextIO) -> None:
-    """Each metric, greedy and sampled, with its 95 % confidence interval; with colours only on a terminal."""
+def _print(results: Mapping[str, float], stream: TextIO, told: Collection[str]) -> None:
+    """Each metric, greedy and sampled, with its 95 % confidence interval; with colours only on a terminal.
+
+    Args:
+        told: slices that are left out, since the task's own tables have them.
+    """
     console = make_console(stream, width=None if stream.isatty() else 100)
-    console.print(_table(results))
+    console.print(_table(results, [name for name in _metrics(results) if name.partition("/")[2] not in told]))
     samples, masked = int(results.get("samples", 0)), int(results.get("masked", 0))
     console.print(Text(f"{samples:,} samples; in brackets the 95 % confidence interval over samples.", style="dim"))
     if masked:
@@ -86,7 +90,7 @@ def _print_table(table: EvalTable, stream: TextIO) -> None:
         console.print(Text(note, style="dim"))
 
 
-def _table(results: Mapping[str, float]) -> Table:
+def _table(results: Mapping[str, float], metrics: Sequence[str]) -> Table:
     columns = {"greedy": ""}
     if any(key.startswith(SAMPLED) for key in results):
         columns["sampled at T=1"] = SAMPLED
@@ -96,7 +100,7 @@ def _table(results: Mapping[str, float]) -> Table:
     table.add_column("held out")
     for column in columns:
         table.add_column(column)
-    for metric in _metrics(results):
+    for metric in metrics:
         cells = [_cell(results, prefix, metric) for prefix in columns.values()]
         table.add_row(Text(number_label(metric), style="" if "/" in metric else "bold"), *cells)
     return table
