@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -193,8 +193,7 @@ async def _chromium(program: str) -> AsyncIterator[Browser]:
     async with AsyncExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(prefix="miniwob-", ignore_cleanup_errors=True))
         profiles: list[str] = []
-        # Playwright may end before it has removed the profile of a browser that has died.
-        stack.callback(lambda: [shutil.rmtree(path, ignore_errors=True) for path in profiles])
+        stack.callback(_remove, profiles)
         playwright = await stack.enter_async_context(async_playwright())
         try:
             browser = await playwright.chromium.launch(
@@ -210,6 +209,12 @@ async def _chromium(program: str) -> AsyncIterator[Browser]:
             raise BackendError(f"{program} does not start: {' '.join(error.message.split())[:800]}") from error
         profiles += re.findall(r"--user-data-dir=(\S*/playwright_chromiumdev_profile\S*)", about["commandLine"])
         yield browser
+
+
+def _remove(profiles: Sequence[str]) -> None:
+    """Playwright may stop before it has removed that of a browser that has died."""
+    for path in profiles:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 async def _closed(what: Browser | BrowserContext) -> bool:
