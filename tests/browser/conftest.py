@@ -71,7 +71,7 @@ def serving(runs: Path) -> Iterator[Ui]:
     finally:
         server.send_signal(signal.SIGINT)
         server.stdout.close()
-        server.wait(60)
+        server.wait(600)
         started = [json.loads(path.read_text())["pid"] for path in runs.glob(".launches/*.json")]
         for pid in started:
             with suppress(ProcessLookupError):

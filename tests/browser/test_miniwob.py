@@ -70,7 +70,9 @@ def profiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def bench(pages: str, *overrides: str) -> TaskBench:
-    return TaskBench("miniwob", [f"task.pages={pages}", "task.train_seeds=1", "task.eval_seeds=1", *overrides])
+    patient = ("task.deadline_s=600", "tools.deadline_s=600")  # on a machine that does much else
+    samples = (f"task.pages={pages}", "task.train_seeds=1", "task.eval_seeds=1")
+    return TaskBench("miniwob", [*samples, *patient, *overrides])
 
 
 def solver(sample: Sample, messages: Any, *_: object) -> Message:
@@ -92,7 +94,9 @@ def test_a_solver_that_sees_what_a_model_sees_plays_pages_of_each_kind() -> None
 def test_a_seed_gives_the_same_episode_and_another_seed_another_one() -> None:
     with bench("click-button", "task.train_seeds=2") as opened:
         first, other = opened.rows("train")
-        once, again, different = opened.play(script(call("wait", seconds=0.1), ""), [first, first, other])
+        once, again, different = opened.play(
+            script(call("wait", seconds=0.1), ""), [first, first, other], deadline_s=600
+        )
     assert read(once) == read(again)
     assert once.turns[0].observed == again.turns[0].observed != different.turns[0].observed
 
@@ -101,9 +105,9 @@ def test_a_pages_time_is_that_of_its_actions() -> None:
     """10 seconds of the page's clock: 20 actions of half a second, or one that waits; a text ends it unfinished."""
     with bench("click-test", "task.step_s=0.5") as opened:
         samples = opened.rows("train")
-        (acting,) = opened.play(script(call("press", key="Tab")), samples)
-        (waiting,) = opened.play(script(call("wait", seconds=10)), samples)
-        (talking,) = opened.play(script("I am done."), samples)
+        (acting,) = opened.play(script(call("press", key="Tab")), samples, deadline_s=600)
+        (waiting,) = opened.play(script(call("wait", seconds=10)), samples, deadline_s=600)
+        (talking,) = opened.play(script("I am done."), samples, deadline_s=600)
     assert (acting.stop, len(acting.turns), acting.reward) == (StopReason.ENV_DONE, 20, -1.0)
     assert (waiting.stop, len(waiting.turns), waiting.reward) == (StopReason.ENV_DONE, 1, -1.0)
     assert (talking.stop, talking.reward) == (StopReason.NO_TOOL_CALL, -1.0)
@@ -112,7 +116,7 @@ def test_a_pages_time_is_that_of_its_actions() -> None:
 def test_a_model_that_sees_gets_a_picture_after_each_action() -> None:
     pytest.importorskip("PIL", reason="needs rlfactory-vision")
     with bench("click-test", "task.screenshots=true") as opened:
-        (played,) = opened.play(script(call("wait", seconds=0.1), ""), opened.rows("train"))
+        (played,) = opened.play(script(call("wait", seconds=0.1), ""), opened.rows("train"), deadline_s=600)
     shown = [images_in(text) for text in (played.turns[0].observed[-1].content, *read(played))]
     assert [[(image.width, image.height) for image in images] for images in shown] == [[(160, 210)]] * 2
 
@@ -125,7 +129,7 @@ def test_wrong_calls_are_answered_in_words() -> None:
         call("press", key="F5"),
     ]
     with bench("drag-box") as opened:
-        (played,) = opened.play(script(*wrong, ""), opened.rows("train"))
+        (played,) = opened.play(script(*wrong, ""), opened.rows("train"), deadline_s=600)
     texts = read(played)
     assert [result.fault for turn in played.turns for result in turn.results] == [
         FaultKind.POLICY,
@@ -264,8 +268,8 @@ def test_a_killed_browser_masks_its_attempts_and_is_replaced() -> None:
         return Message("assistant", "", tool_calls=(call("wait", seconds=0.1),))
 
     with bench("click-test") as opened:
-        (lost,) = opened.play(kill, opened.rows("train"))
-        (played,) = opened.play(solver, opened.rows("train"))
+        (lost,) = opened.play(kill, opened.rows("train"), deadline_s=600)
+        (played,) = opened.play(solver, opened.rows("train"), deadline_s=600)
     assert lost.masked
     assert lost.stop is StopReason.FAULT
     assert "has been closed" in lost.faults[0].message

@@ -225,7 +225,7 @@ def test_the_command_finds_the_task(vaults: str, tmp_path: Path) -> None:
     command += ["--model", "openai-api/fake/toy", "--log-dir", str(tmp_path / "logs")]
     with serve(lambda _: press) as server:
         own = {**os.environ, "FAKE_BASE_URL": server.url, "FAKE_API_KEY": "none"}
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path, env=own)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False, cwd=tmp_path, env=own)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "env_reward" in done.stdout
     assert len(server.requests) == 5  # two presses open the first vault, the second attempt ends at the limit

@@ -94,7 +94,7 @@ def test_a_server_that_is_full_hung_killed_and_restarted_scores_nothing_0_and_le
         process.send_signal(signal.SIGCONT)
         (woken,) = play(constant("ah"), url)
         (killed,) = play(sending(signal.SIGKILL), url, wait_s=5.0)
-        process.wait(60)
+        process.wait(600)
         with serving("-c", ECHO, url.rpartition(":")[2], place=place):
             (restarted,) = play(constant("ah"), url)
     for lost in (hung, killed):

@@ -70,7 +70,7 @@ def talk(bench: TaskBench, *messages: object, most: int = 8, path: str = "/ws") 
 
 def post(bench: TaskBench, *requests: tuple[str, object]) -> list[httpx.Response]:
     async def use(url: str) -> list[httpx.Response]:
-        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=300) as client:
             return [await client.post(path, json=body) for path, body in requests]
 
     return serve(bench, use)[0]
@@ -197,7 +197,7 @@ def test_tools_can_be_called_by_mcp_alone(bench: TaskBench) -> None:
 
 def test_a_session_of_http_can_be_attached_to_and_closed(bench: TaskBench) -> None:
     async def use(url: str) -> list[dict[str, Any]]:
-        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=300) as client:
 
             async def rpc(method: str, **params: object) -> dict[str, Any]:
                 body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
@@ -245,7 +245,7 @@ def test_an_unused_session_of_http_makes_room(bench: TaskBench) -> None:
     create = {"jsonrpc": "2.0", "id": 1, "method": "openenv/session/create"}
 
     async def use(url: str) -> list[dict[str, Any]]:
-        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=300) as client:
             return [(await client.post("/mcp", json=create)).json() for _ in range(2)]
 
     (first, second), _ = serve(bench, use, most=1, idle_s=0.0)
@@ -301,7 +301,7 @@ def test_a_wrong_body_is_refused_with_the_reason(
     bench: TaskBench, path: str, body: bytes, status: int, said: str
 ) -> None:
     async def use(url: str) -> httpx.Response:
-        async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=300) as client:
             return await client.post(path, content=body)
 
     response, sessions = serve(bench, use)
