@@ -126,8 +126,8 @@ class TaskRuntime:
         return offered_tools(self.manager, sample).specs
 
     def prompt_ids(self, sample: Sample) -> tuple[int, ...] | None:
-        """The token ids of a sample's prompt, tools included; None: who plays it may make another one."""
-        if not self.shows_prompts:
+        """The token ids of a sample's prompt, tools included; None: an agent of the user's own makes the prompt."""
+        if self.agents:
             return None
         with naming(sample):
             return self.chat.initial_ids(sample.messages, self.offered(sample))

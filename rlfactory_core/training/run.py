@@ -388,7 +388,7 @@ def _recorder(
 
 
 def _beginnings(tasks: OpenTasks, samples: Sequence[Sample]) -> list[tuple[int, ...]] | None:
-    """Some prompts of each task and split; None: those of an agent or an environment are not known before it begins."""
+    """Some prompts of each task and split; None: an agent's prompts are not known before it asks."""
     kinds: defaultdict[tuple[str, str], list[Sample]] = defaultdict(list)
     for sample in samples:
         kinds[sample.task, sample.split].append(sample)

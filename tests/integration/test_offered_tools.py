@@ -85,14 +85,6 @@ def test_each_sample_has_its_own_tools(walk: Path) -> None:
     assert prompts["all"] > prompts["one"] > prompts["none"]
 
 
-def test_the_prompt_of_an_environment_is_not_known_before_it_begins(walk: Path) -> None:
-    own = "    def make_env(self, *arguments):\n        return super().make_env(*arguments)\n\n"
-    walk.write_text(TASK.replace("\n    def samples(", own + "    def samples(", 1))
-    with TaskBench(str(walk)) as bench:
-        (sample, *_) = bench.samples()
-        assert bench.runtime.use_chat(bench.chat).prompt_ids(sample) is None
-
-
 def test_a_tool_that_the_task_does_not_have_is_refused_before_the_run(walk: Path, tmp_path: Path, cli: Cli) -> None:
     (tmp_path / "rows.jsonl").write_text(
         '{"id": "7", "prompt": "Where?", "answer": "here", "tools": ["look", "run"]}\n'

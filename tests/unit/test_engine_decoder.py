@@ -148,6 +148,21 @@ def test_a_prompt_without_the_prefix_waits_and_then_cuts_it() -> None:
     check_logprobs(model, nothing_shared.ids, tokens)
 
 
+@pytest.mark.parametrize("replaceable", [True, False])
+def test_a_prefix_that_no_prompt_had_gives_way_to_what_the_first_ones_share(replaceable: bool) -> None:
+    model = make_model("llama")
+    engine = SlotDecoder(RaggedPolicy(model), slots=4, prefix=PREFIX, stop_token_ids=STOPS, replaceable=replaceable)
+    begun = (PREFIX[0], *random_ids(20, 5))
+    asked = [request(f"once-{i}", (*begun, *random_ids(4, 10 + i)), seed=i) for i in range(2)]
+    answers = run(engine, asked)
+    assert engine.prefix == (begun if replaceable else begun[:1])
+    later = request("once-later", (*begun[:7], *random_ids(9, 3)), seed=7)
+    answers |= run(engine, [later])
+    assert engine.prefix == (begun[:7] if replaceable else begun[:1])
+    for item in (*asked, later):
+        check_logprobs(model, item.ids, answers[item.session])
+
+
 def test_ids_that_do_not_continue_the_last_turn_are_refused() -> None:
     engine = decoder(make_model("llama"))
     first = request("s", (*PREFIX, *random_ids(8, 1)))

@@ -185,14 +185,15 @@ class LocalEngine(Engine):
         prefix: Sequence[int] | None = None if prompts is None else ()
         if prompts and len(prompts) > 1:
             prefix = prompts[0][: common_prefix(prompts)]
+        deterministic = config.rollout.deterministic
         self._decoder = make_decoder(
             self._policy,
             slots=config.rollout.slots,
             prefix=prefix,
             stop_token_ids=self._stop_token_ids,
             version=version,
+            replaceable=not deterministic,
         )
-        deterministic = config.rollout.deterministic
         sampler = LocalSampler(self._decoder, self._compute.thread, deterministic=deterministic)
         self._sampler = await self._stack.enter_async_context(sampler)
         self._idle_s = 0.0  # of the sampler, until the last update

@@ -89,6 +89,8 @@ class SlotDecoder:
         prefix: tokens with which (nearly) all prompts begin, computed once for each version of the weights. A prompt
             with another beginning waits until the slots are empty; the prefix is then cut to the shared part. None:
             the beginning that the first prompts share.
+        replaceable: whether that beginning also takes the place of a ``prefix`` that no prompt had so far, as where an
+            environment makes other prompts. A run and its resume may then differ by rounding.
         stop_token_ids: sampling one of these ends a turn.
     """
 
@@ -100,10 +102,12 @@ class SlotDecoder:
         prefix: Sequence[int] | None,
         stop_token_ids: Sequence[int],
         version: int = 0,
+        replaceable: bool = True,
     ) -> None:
         self.policy, self.slots = policy, slots
         self.prefix = tuple(prefix or ())
         self._prefix_known = prefix is not None
+        self._prefix_had = not replaceable  # by a prompt
         self.version = version
         self.active = 0  # the number of trajectories that are being decoded
         self._device = policy.device
@@ -151,8 +155,9 @@ class SlotDecoder:
             for session in list(self._slot)[: None if strangers else missing]:
                 self.release(session)
         if strangers and not self._slot:
-            shared = common_prefix([*(request.ids for request in fresh), (*self.prefix, -1)])
-            self.prefix, self._prefix_stale, strangers = self.prefix[:shared], True, []
+            had = [(*self.prefix, -1)] if self._prefix_had else []
+            shared = common_prefix([*(request.ids for request in fresh), *had])
+            self.prefix, self._prefix_stale, strangers = fresh[0].ids[:shared], True, []
             self._prompts.forget()
         if strangers:  # admit no new ones until the slots are empty, then cut the prefix
             return known
@@ -181,6 +186,7 @@ class SlotDecoder:
     def _seat(self, requests: Sequence[Request]) -> None:
         """Give slots to new trajectories, and compute the prompts that several of them begin with."""
         fresh = [request for request in requests if request.session not in self._slot]
+        self._prefix_had |= bool(fresh)
         size, prompts = len(self.prefix), self._prompts
         rows, new = prompts.hold([request.ids[size:-1] for request in fresh])
         for request, row in zip(fresh, rows, strict=True):
