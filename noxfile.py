@@ -133,7 +133,7 @@ def full(session: nox.Session) -> None:
             sessions = ("-m", "nox", "--report", str(report), "-s", *names, "--", *session.posargs)
             output = session.run(sys.executable, *sessions, silent=silent, success_codes=(0, 1), external=True)
             ended = json.loads(report.read_text("utf-8"))["sessions"]
-        failed.extend(each["name"] for each in ended if each["result"] == "failed")
+        failed.extend(each["name"] for each in ended if each["result"] not in ("success", "skipped"))
         if silent:
             session.log(output)
             # The lines by which pytest names its failures, once more at the end, where they are looked for.
