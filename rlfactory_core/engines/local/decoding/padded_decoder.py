@@ -25,10 +25,25 @@ from rlfactory_core.types import SampledTokens, SamplingParams, TrainSequence
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.25, torch.float16: 0.05}  # of log-probs, the mean over tokens
 
 
-def make_decoder(policy: Policy, *, slots: int, version: int = 0, **options: Any) -> SlotDecoder | PaddedDecoder:
+def make_decoder(
+    policy: Policy,
+    *,
+    slots: int,
+    prefix: Sequence[int] | None,
+    stop_token_ids: Sequence[int],
+    version: int = 0,
+    replaceable: bool = True,
+) -> SlotDecoder | PaddedDecoder:
     """The decoder that fits ``policy``; see `SlotDecoder` for the arguments."""
     if isinstance(policy, RaggedPolicy):
-        return SlotDecoder(policy, slots=slots, version=version, **options)
+        return SlotDecoder(
+            policy,
+            slots=slots,
+            prefix=prefix,
+            stop_token_ids=stop_token_ids,
+            version=version,
+            replaceable=replaceable,
+        )
     assert isinstance(policy, PaddedPolicy)
     return PaddedDecoder(policy, slots=slots, version=version)
 
