@@ -6,7 +6,7 @@
 Both train all weights on the same rows, eight a step: BFCL's questions (`rlfactory-benchmarks`), with the loss on their
 calls. Ours is the training loop's whole step, which also plays the demonstrations; TRL reads rows that are tokens
 already. Each side is a process of its own, with one thread; they take turns, step by step. The first step is not
-counted. The losses of all steps have to agree.
+counted. The losses of all steps have to agree. The page needs a processor that multiplies in bfloat16.
 """
 
 from __future__ import annotations
@@ -31,16 +31,21 @@ os.environ |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_
 
 from machine import describe, finish, publish, sized, smollm2
 
+from rlfactory_core.engines.local.model.half import bfloat16_flag
+
 PAGE = Path(__file__).parent / "results" / "supervised_speed.md"
 ROWS = sized(8, 2)  # of a step
 LR, BAR, SAME = 1e-5, 1.5, 0.02  # SAME: of two losses, relative
-OURS = "rlfactory"
+OURS, FLOAT32 = "rlfactory", "TRL, padding-free, float32"
 TRL: Mapping[str, Mapping[str, Any]] = {
     "TRL, padded": {"bf16": True},
     "TRL, padding-free": {"bf16": True, "padding_free": True},
-    "TRL, padding-free, float32": {"bf16": False, "padding_free": True},
+    FLOAT32: {"bf16": False, "padding_free": True},
     "TRL, padding-free, bfloat16 weights": {"bf16": False, "padding_free": True, "weights": "bfloat16"},
 }
+# Elsewhere bfloat16 is emulated: ours does not use it, and the losses would differ.
+HERE = list(TRL) if bfloat16_flag() else [FLOAT32]
+QUICK = ["TRL, padding-free"] if bfloat16_flag() else [FLOAT32]  # of ours' arithmetic
 
 
 @dataclass(frozen=True)
@@ -250,7 +255,7 @@ def compare(name: str, steps: int) -> Compared:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=sized(5, 2), help="of each side; the first is not counted")
-    parser.add_argument("--beside", nargs="+", choices=TRL, default=sized(list(TRL), ["TRL, padding-free"]))
+    parser.add_argument("--beside", nargs="+", choices=HERE, default=sized(HERE, QUICK))
     options = parser.parse_args()
     found = []
     for name in options.beside:

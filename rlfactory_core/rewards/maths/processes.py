@@ -94,6 +94,8 @@ async def _answer(process: Process, asked: bytes) -> bytes:
 
 
 async def _end(process: Process) -> None:
+    # Not `Process.kill`: it takes the status of a process that has just ended, and asyncio then reports 255.
     with suppress(ProcessLookupError):
-        process.kill()
+        if process.returncode is None:
+            os.kill(process.pid, signal.SIGKILL)
     await process.wait()
