@@ -43,7 +43,7 @@ class RolloutConfig(LimitsConfig):
     deterministic: bool = False
     """Tool results are taken in the order of the calls, so that a seed gives the same run, bit for bit (CPU)."""
     slots: Positive = 128
-    """Trajectories that one process decodes at once. If it is not set, the run takes fewer where so many do not fit."""
+    """Trajectories that one process decodes at once. If it is not set, fewer are taken where so many do not fit."""
 
 
 class UserOptions(Section):

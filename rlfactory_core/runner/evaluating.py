@@ -18,6 +18,7 @@ from rlfactory_core.reporting.eval_table import EvalTable, saved_passes
 from rlfactory_core.reporting.folder import RunFolder
 from rlfactory_core.reporting.progress import Progress
 from rlfactory_core.runner.checking import check
+from rlfactory_core.runner.fitting import fitted
 from rlfactory_core.runner.folders import lock_plugins, plugin_label, removed_if_empty, save_config
 from rlfactory_core.runner.models import checkpoint_of, find_run
 from rlfactory_core.runner.resolved import Resolved
@@ -140,7 +141,7 @@ def evaluate_run(chosen: ModelChoice, overrides: Sequence[str | Mapping[str, Any
     client = chosen.client(resolved.config)
     engine: WholeEngine
     if client is None:
-        resolved = check(resolved, training=False)
+        resolved = fitted(check(resolved, training=False), progress, training=False)
         engine, name = resolved.engine, resolved.config.engine
     else:
         engine, name = Endpoint(client), "endpoint"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from rlfactory_core.config import RunConfig
 from rlfactory_core.engines.fitting import Estimate, fitting, keys_text, savings, with_keys
@@ -19,14 +19,19 @@ SURE = 0.75  # of the estimate, which a run needs at least
 _GIB = 2**30
 _CHEAP = ("train.microbatch_tokens", "rollout.slots")
 _FREE = (*_CHEAP, "train.gradient_checkpointing")
+_SAMPLING = ("rollout.slots",)
 _SMALL = 20_000_000  # parameters: of a smaller model, further processes take longer to start than they save
 
 
-def fitted(run: Resolved, progress: Progress) -> Resolved:
+def fitted(run: Resolved, progress: Progress, *, training: bool = True) -> Resolved:
     """The run with smaller values of keys that nobody has set, if it would not fit with their defaults.
 
+    Args:
+        training: else only sampling has to fit, as in an evaluation. Of one that may not fit a warning is given, since
+            few trajectories are as long as they may become.
+
     Raises:
-        ConfigError: it cannot fit all the same.
+        ConfigError: a training cannot fit all the same.
     """
     config, memory = run.config, run.traits.memory
     # What verl needs was estimated, and measured on no GPU: it is shown, and nothing is refused for it.
@@ -37,8 +42,11 @@ def fitted(run: Resolved, progress: Progress) -> Resolved:
 
     try:
         local_model(config.model, progress)  # a GGUF file's shape is known once it is read
-        sized, estimate = estimates(config.model, memory, usable_memory(config))
-        workers = config.train.workers or _processes(config, sized, estimate)
+        asked = memory if training else partial(memory, training=False)
+        sized, estimate = estimates(config.model, asked, usable_memory(config))
+        workers = config.train.workers
+        if training and not workers:
+            workers = _processes(config, sized, estimate)
         config = _with_processes(config, workers)
         most = largest(estimate(config))
     except (AttributeError, TypeError, ModelError):
@@ -49,7 +57,7 @@ def fitted(run: Resolved, progress: Progress) -> Resolved:
         progress.say(f"train.workers={workers}: a process for each core")
     if most is None or most.fits is not False:
         return replace(run, config=config)
-    free = [key for key in _FREE if not _is_set(config, key)]
+    free = [key for key in (_FREE if training else _SAMPLING) if not _is_set(config, key)]
     keys = fitting(config, estimate, only=free)
     if keys is None:  # all that helps, although it is not enough
         keys = dict(savings(config, only=free))
@@ -57,14 +65,15 @@ def fitted(run: Resolved, progress: Progress) -> Resolved:
     least = largest(estimate(changed)) or most
     assert least.limit is not None
     need = f"about {least.total / _GIB:.1f} GiB of memory, and may take {least.limit / _GIB:.1f}"
-    if SURE * least.total > least.limit:
+    if training and SURE * least.total > least.limit:
         parts = sorted(least.parts, key=lambda part: -part.size)[:3]
         raise ConfigError(
             f"This run needs {need} ({', '.join(f'{part.what} {part.size / _GIB:.1f}' for part in parts)}). "
             + _advice(config, estimate)
         )
     if not least.fits:
-        progress.say(f"warning: this run may need {need}. {_advice(config, estimate)}")
+        what = "run" if training else "evaluation"
+        progress.say(f"warning: this {what} may need {need}. {_advice(config, estimate)}")
     if keys:
         progress.say(f"to fit into memory ({need}): {keys_text(keys)}")
     return replace(run, config=_with(config, changed))

@@ -9,6 +9,7 @@ import pytest
 import torch
 from tiny_models import VOCABULARY, eager_logprobs, make_model, random_ids
 
+from rlfactory_core.engines.local.decoding import decoder as decoding
 from rlfactory_core.engines.local.decoding.decoder import Request, SlotDecoder, draw_uniforms, sample
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.types import SampledTokens, SamplingParams
@@ -62,6 +63,28 @@ def test_sessions_over_turns_equal_the_full_forward(name: str) -> None:
         for n, tokens in run(engine, list(asked.values())).items():
             check_logprobs(model, histories[n], tokens, 1.3)
             histories[n] = (*histories[n], *tokens.token_ids, *random_ids(2 + turn * 6, turn))
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma3"])
+def test_long_prompts_are_computed_in_pieces(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups and two alone, behind a beginning of all, in pieces of 16 to 40 tokens of each; and a second turn."""
+    model = make_model(name)
+    start = (*PREFIX, *random_ids(60, 99))
+    alone = [(*start, *random_ids(size, size)) for size in (5, 90)]
+    groups = [(*start, *random_ids(size, size)) for size in (33, 70) for _ in range(2)]
+    answers = []
+    for entries in (decoding.PIECE, 2**12):
+        monkeypatch.setattr(decoding, "PIECE", entries)
+        engine, turns = decoder(model, slots=6, prefix=start), []
+        histories = {f"s{index}": ids for index, ids in enumerate(alone + groups)}
+        for turn in range(2):
+            asked = [request(each, ids, seed=turn * 10 + i) for i, (each, ids) in enumerate(histories.items())]
+            turns.append(run(engine, asked))
+            for each, tokens in turns[-1].items():
+                check_logprobs(model, histories[each], tokens)
+                histories[each] = (*histories[each], *tokens.token_ids, *random_ids(50, turn))
+        answers.append([{each: tokens.token_ids for each, tokens in turn.items()} for turn in turns])
+    assert answers[0] == answers[1]
 
 
 def test_more_sessions_than_slots_and_release() -> None:

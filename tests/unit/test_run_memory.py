@@ -38,14 +38,14 @@ class Chosen:
         self.lines: list[str] = []
         monkeypatch.setattr(Progress, "say", lambda progress, line: self.lines.append(line))
 
-    def __call__(self, free: float, *keys: str, less: float = 0) -> RunConfig:
+    def __call__(self, free: float, *keys: str, less: float = 0, training: bool = True) -> RunConfig:
         """``less``: GiB that other programs take between two looks."""
         looks = count()
         self._patch.setattr(memory, "free_memory", lambda: int((free - less * next(looks)) * GIB))
         self.lines.clear()
         given = {"plugin": TINY_TASK, "model": str(self._model), "device": "cpu", "dtype": "float32"}
         longest = ("rollout.max_tokens=4096", "train.prompts_per_step=16", "train.group_size=8")
-        return fitted(prepare(None, [given, *longest, *keys]), Progress()).config
+        return fitted(prepare(None, [given, *longest, *keys]), Progress(), training=training).config
 
 
 @pytest.fixture
@@ -84,6 +84,20 @@ def test_what_cannot_fit_is_refused_with_the_keys_that_do(chosen: Chosen) -> Non
         chosen(3, "rollout.slots=128")
     with pytest.raises(ConfigError, match="No keys of ours make it fit: take a smaller model"):
         chosen(0.2)
+
+
+def test_an_evaluation_gets_as_many_slots_as_fit_and_is_not_refused(chosen: Chosen) -> None:
+    config = chosen(8, training=False)
+    assert (config.rollout.slots, chosen.lines) == (128, [])
+    config = chosen(4, training=False)
+    assert config.rollout.slots == 64
+    assert config.train.microbatch_tokens == 16384
+    (line,) = chosen.lines
+    assert line.endswith("rollout.slots=64")
+    assert chosen(3, "rollout.slots=128", training=False).rollout.slots == 128
+    (line,) = chosen.lines
+    assert line.startswith("warning: this evaluation may need about 4.8 GiB")
+    assert "rollout.slots=" in line
 
 
 def test_the_limit_of_a_container_counts(tmp_path: Path) -> None:

@@ -40,7 +40,9 @@ def usable_memory(config: EngineSettings) -> int | None:
     return int(_USABLE * free_memory())
 
 
-def memory(config: EngineSettings, size: ModelSize, limit: int | None) -> Sequence[MemoryPhase]:
+def memory(
+    config: EngineSettings, size: ModelSize, limit: int | None, *, training: bool = True
+) -> Sequence[MemoryPhase]:
     """One process. The cache of sampling stays while the update is made. The device need not be there.
 
     Of bf16 weights the optimizer has a copy in fp32. The copy's gradients take the place of the weights' own when the
@@ -51,16 +53,19 @@ def memory(config: EngineSettings, size: ModelSize, limit: int | None) -> Sequen
     width = choose_dtype(config.dtype, device).itemsize
     half = width < 4
     products = 2 if not elsewhere and chooses_bfloat16_products(config, size.parameters) else width
+    capacity = max(_CAPACITY, 1 << (config.rollout.max_tokens - 1).bit_length())
+    cached = keys_and_values(size.shape, config.rollout.slots, capacity, products)
+    libraries = MemoryPart("libraries", _LIBRARIES[device.type], "a constant")
     held = [*_weights(config, size, width, products)]
+    if not training:
+        sampling = [*(part for part in held if part.what != _START), cached, libraries]
+        return [MemoryPhase("sampling", sampling, limit)]
     state = 2 * config.train.optimizer_bits // 8 + (4 if half else 0)  # two moments, and the copy
     held.append(MemoryPart("optimizer", size.trained * state, f"trained parameters x {state} bytes (AdamW)"))
     if config.train.advantage == GAE:  # both are never updated at once, so that there is one part of gradients
         copied = sum(part.size for part in held if part.what != _START)
         held.append(MemoryPart("critic", copied, "weights and optimizer again, for gae"))
-    capacity = max(_CAPACITY, 1 << (config.rollout.max_tokens - 1).bit_length())
-    held.append(keys_and_values(size.shape, config.rollout.slots, capacity, products))
-    held += _teachers(config, device, width)
-    held.append(MemoryPart("libraries", _LIBRARIES[device.type], "a constant"))
+    held += [cached, *_teachers(config, device, width), libraries]
 
     def gradients(each: int) -> MemoryPart:
         return MemoryPart("gradients", size.trained * each, f"{size.trained:,} trained parameters x {each} bytes")
@@ -70,7 +75,7 @@ def memory(config: EngineSettings, size: ModelSize, limit: int | None) -> Sequen
     phases = [MemoryPhase("sampling and training", update, limit)]
     if config.train.lora is not None and config.train.lora.base_bits and device.type == "cpu":
         whole = MemoryPart("weights", size.parameters * width, f"{size.parameters:,} parameters x {width} bytes")
-        phases.append(MemoryPhase("loading", [whole, held[-1]], limit))
+        phases.append(MemoryPhase("loading", [whole, libraries], limit))
     if half:
         phases.append(MemoryPhase("step of the optimizer", [*held, gradients(4)], limit))
     return phases

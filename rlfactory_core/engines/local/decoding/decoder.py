@@ -23,6 +23,9 @@ from rlfactory_core.engines.local.model.plans import DecodePlan, PrefillPlan
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.types import SampledTokens, SamplingParams
 
+PIECE = 2**24  # entries of the mask of attention, rows x width x keys, up to which new tokens are computed at once
+_NARROWEST = 16  # tokens of each row in a piece
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
@@ -178,8 +181,7 @@ class SlotDecoder:
         self._cache.reserve(int((history + torch.tensor(lengths, device=self._device)).max()) + 1)
         self._reserve_turn(max(request.params.max_tokens for request in requests))
         self._start_turns(first, requests)
-        plan = PrefillPlan(self._cache, rows, history, lengths, self._above(first, self.active))
-        logits = self._prefill(plan, new)
+        logits = self._prefill(self._cache, rows, history, new, self._above(first, self.active))
         self._length[first : self.active] += torch.tensor(lengths, device=self._device)
         return self._append(rows, logits)
 
@@ -201,12 +203,31 @@ class SlotDecoder:
             prompts.cache.reserve(max(lengths), len(prompts.ids))
             at = torch.tensor(new, device=self._device)
             above = [self._prefix_above(len(new))] if size else []
-            self._prefill(PrefillPlan(prompts.cache, at, torch.zeros_like(at), lengths, above), ids)
+            self._prefill(prompts.cache, at, torch.zeros_like(at), ids, above)
 
-    def _prefill(self, plan: PrefillPlan, new: Sequence[Sequence[int]]) -> Tensor:
-        """The logits behind the last token of each of the new parts."""
-        flat = torch.tensor([token for ids in new for token in ids], dtype=torch.long, device=self._device)
-        return self.policy.forward(flat, plan.positions, plan, plan.last)
+    def _prefill(
+        self, cache: Cache, rows: Tensor, history: Tensor, new: Sequence[Sequence[int]], above: Sequence[Above] = ()
+    ) -> Tensor:
+        """The logits behind the last token of each of the new parts, which are computed in pieces; see `PrefillPlan`.
+
+        A piece has so many tokens of each row that the memory for its masks is bounded.
+        """
+        longest = max(map(len, new))
+        keys = int(history.max()) + longest + sum(each.longest for each in above)
+        found, start = torch.empty(0), 0
+        while start < longest:
+            left = [index for index, ids in enumerate(new) if len(ids) > start]
+            width = max(_NARROWEST, PIECE // (len(left) * keys))
+            tokens = [new[index][start : start + width] for index in left]
+            flat = torch.tensor([*chain.from_iterable(tokens)], dtype=torch.long, device=self._device)
+            chosen, before = torch.tensor(left, device=self._device), above
+            if len(left) < len(new):
+                before = [each.of(chosen) for each in above if bool(each.lengths[chosen].any())]
+            plan = PrefillPlan(cache, rows[chosen], history[chosen] + start, [*map(len, tokens)], before)
+            logits = self.policy.forward(flat, plan.positions, plan, plan.last)
+            found = logits if start == 0 else found.index_copy(0, chosen, logits)
+            start += width
+        return found
 
     def _prefix_above(self, count: int) -> Above:
         nothing = torch.zeros(count, dtype=torch.long, device=self._device)
@@ -330,7 +351,7 @@ class SlotDecoder:
         if self.prefix:
             row = torch.zeros(1, dtype=torch.long, device=self._device)
             self._prefix_cache.reserve(len(self.prefix))
-            self._prefill(PrefillPlan(self._prefix_cache, row, row, [len(self.prefix)]), [self.prefix])
+            self._prefill(self._prefix_cache, row, row, [self.prefix])
 
 
 def _by_token(changes: Sequence[tuple[int, int]], count: int) -> tuple[int, tuple[int, ...]]:

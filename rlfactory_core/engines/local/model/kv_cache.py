@@ -85,6 +85,10 @@ class Above:
         self._members = members.index_copy_(0, group * self._width + rank, every).view(count, 1, self._width)
         self._indices: dict[int, tuple[Tensor, Tensor]] = {}  # by the number of kv heads
 
+    def of(self, chosen: Tensor) -> Above:
+        """The same for some of the trajectories, at least one of which has something before its own tokens."""
+        return Above(self.cache, self.rows[chosen], self.lengths[chosen])
+
     def of_each(self, layer: int) -> tuple[Tensor, Tensor]:
         """Keys and values of each trajectory, [B, kv_heads, longest, dim]."""
         if self._count == 1:
