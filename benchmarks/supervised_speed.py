@@ -5,8 +5,8 @@
 
 Both train all weights on the same rows, eight a step: BFCL's questions (`rlfactory-benchmarks`), with the loss on their
 calls. Ours is the training loop's whole step, which also plays the demonstrations; TRL reads rows that are tokens
-already. Each side is a process of its own, with one thread; they take turns, step by step. The first step is not
-counted. The losses of all steps have to agree. The page needs a processor that multiplies in bfloat16.
+already. Each side is a process of its own, with one thread; they take turns, step by step. The first step, after which
+ours also proves that the sampler has its weights, is not counted. The losses of all steps have to agree. The page needs a processor that multiplies in bfloat16.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def rlfactory(pipe: Connection, scratch: Path, steps: int) -> None:
     from rlfactory_core.reporting.folder import RunFolder
     from rlfactory_core.reporting.progress import Progress
     from rlfactory_core.runner import prepare
-    from rlfactory_core.training import loop
+    from rlfactory_core.training import loop, proof
     from rlfactory_core.training.run import opened
 
     config = {
@@ -139,7 +139,7 @@ def rlfactory(pipe: Connection, scratch: Path, steps: int) -> None:
                 seconds, metrics = time.process_time() - start, results[-1].metrics
                 pipe.send(Step(seconds, metrics["nll"], _peak(), metrics["update_s"]))
 
-    with patch.object(loop, "save_checkpoint", lambda *_, **__: None):
+    with patch.object(loop, "save_checkpoint", lambda *_, **__: None), patch.object(proof, "UPDATES", 1):
         asyncio.run(train())
 
 

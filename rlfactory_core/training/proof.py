@@ -63,9 +63,9 @@ def difference(these: Sequence[float], others: Sequence[float]) -> float:
 class PolicyMovedProof:
     """Compares the sampler with the trainer before and after the first updates of a process.
 
-    At each of a few prefixes the sampler samples one token. The trainer scores it before the first update and after
-    each one, until the policy has moved measurably. After an update the sampler samples again, with the same random
-    numbers; where another token comes out, nothing is compared.
+    At each of a few prefixes the sampler samples one token, which the trainer scores. After each update the sampler
+    samples again, with the same random numbers, until the policy has moved measurably. Another token that comes out
+    takes the place of the first: it is compared from the next update on.
     """
 
     def __init__(self, engine: Engine, sampler: Sampler) -> None:
@@ -84,9 +84,7 @@ class PolicyMovedProof:
         if not rows:
             return
         sampled = await self._sample(rows, "before")
-        self._rows = [
-            replace(row, ids=(*row.ids[:-1], *each.token_ids)) for row, each in zip(rows, sampled, strict=True)
-        ]
+        self._rows = _with_tokens(rows, sampled)
         self._old = await self._score()
         self._noise = difference([each.logprobs[0] for each in sampled], self._old)
 
@@ -99,14 +97,18 @@ class PolicyMovedProof:
         if not self._rows:
             return
         self._left -= 1
-        new, sampled = await self._score(), await self._sample(self._rows, str(step))
-        compared = zip(self._rows, sampled, self._old, new, strict=True)
-        same = [(each.logprobs[0], *both) for row, each, *both in compared if each.token_ids[0] == row.ids[-1]]
+        sampled = await self._sample(self._rows, str(step))
+        before, self._rows = self._rows, _with_tokens(self._rows, sampled)
+        new = await self._score()
+        kept = [row.ids == now.ids for row, now in zip(before, self._rows, strict=True)]
+        compared = zip(kept, sampled, self._old, new, strict=True)
+        same = [(each.logprobs[0], *both) for is_kept, each, *both in compared if is_kept]
         if same:
-            logprobs, before, after = zip(*same, strict=True)
-            self.found = Moved.of(step, logprobs, before, after, self._noise)
+            logprobs, before_updates, after_updates = zip(*same, strict=True)
+            self.found = Moved.of(step, logprobs, before_updates, after_updates, self._noise)
             self.found.check()
             self._left = 0 if self.found.measurable else self._left
+        self._old = [old if is_kept else now for is_kept, old, now in zip(kept, self._old, new, strict=True)]
         if not self._left:
             self._rows = []
 
@@ -124,6 +126,11 @@ class PolicyMovedProof:
         for session in sessions:
             await self._sampler.release(session)
         return found
+
+
+def _with_tokens(rows: Sequence[TrainSequence], sampled: Sequence[SampledTokens]) -> list[TrainSequence]:
+    """The rows with these as their last tokens."""
+    return [replace(row, ids=(*row.ids[:-1], *each.token_ids)) for row, each in zip(rows, sampled, strict=True)]
 
 
 def _least_likely(rows: Sequence[TrainSequence]) -> list[TrainSequence]:
