@@ -6,7 +6,8 @@
 Both train all weights on the same rows, eight a step: BFCL's questions (`rlfactory-benchmarks`), with the loss on their
 calls. Ours is the training loop's whole step, which also plays the demonstrations; TRL reads rows that are tokens
 already. Each side is a process of its own, with one thread; they take turns, step by step. The first step, after which
-ours also proves that the sampler has its weights, is not counted. The losses of all steps have to agree. The page needs a processor that multiplies in bfloat16.
+ours also proves that the sampler has its weights, is not counted. The losses of all steps have to agree. The page needs
+a processor that multiplies in bfloat16.
 """
 
 from __future__ import annotations
