@@ -44,9 +44,7 @@ def fitted(run: Resolved, progress: Progress, *, training: bool = True) -> Resol
         local_model(config.model, progress)  # a GGUF file's shape is known once it is read
         asked = memory if training else partial(memory, training=False)
         sized, estimate = estimates(config.model, asked, usable_memory(config))
-        workers = config.train.workers
-        if training and not workers:
-            workers = _processes(config, sized, estimate)
+        workers = config.train.workers or _processes(config, sized, estimate)
         config = _with_processes(config, workers)
         most = largest(estimate(config))
     except (AttributeError, TypeError, ModelError):
