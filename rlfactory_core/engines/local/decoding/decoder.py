@@ -109,8 +109,7 @@ class SlotDecoder:
     ) -> None:
         self.policy, self.slots = policy, slots
         self.prefix = tuple(prefix or ())
-        self._prefix_known = prefix is not None
-        self._prefix_had = not replaceable  # by a prompt
+        self._settled = prefix is not None and not replaceable  # the prefix is not replaced any more, only cut
         self.version = version
         self.active = 0  # the number of trajectories that are being decoded
         self._device = policy.device
@@ -148,23 +147,28 @@ class SlotDecoder:
         """The waiting requests that can be admitted now."""
         known = [request for request in waiting if request.session in self._slot]
         fresh = [request for request in waiting if request.session not in self._slot]
-        if fresh and not self._prefix_known:
-            shared = common_prefix([(*request.ids[:-1], -1) for request in fresh])
-            self.prefix, self._prefix_known = fresh[0].ids[:shared], True
         size = len(self.prefix)
         strangers = [each for each in fresh if len(each.ids) <= size or each.ids[:size] != self.prefix]
+        if fresh and not self._settled and (strangers or not size):
+            self._share(fresh)
+            strangers = []
         if not known and not self.active:  # parked trajectories make room: all of them for a prompt without the prefix
             missing = max(0, len(fresh) - (self.slots - len(self._slot)))
             for session in list(self._slot)[: None if strangers else missing]:
                 self.release(session)
         if strangers and not self._slot:
-            had = [(*self.prefix, -1)] if self._prefix_had else []
-            shared = common_prefix([*(request.ids for request in fresh), *had])
-            self.prefix, self._prefix_stale, strangers = fresh[0].ids[:shared], True, []
-            self._prompts.forget()
+            self._share(fresh, self.prefix)
+            strangers = []
         if strangers:  # admit no new ones until the slots are empty, then cut the prefix
             return known
         return known + fresh[: self.slots - len(self._slot)]
+
+    def _share(self, fresh: Sequence[Request], most: Sequence[int] | None = None) -> None:
+        """Let the prefix be what these requests share, and no more than ``most``."""
+        ids = [request.ids for request in fresh]
+        self.prefix = fresh[0].ids[: common_prefix(ids if most is None else [*ids, (*most, -1)])]
+        self._prefix_stale = True
+        self._prompts.forget()
 
     @torch.inference_mode()
     def admit(self, requests: Sequence[Request]) -> Finished:
@@ -188,7 +192,7 @@ class SlotDecoder:
     def _seat(self, requests: Sequence[Request]) -> None:
         """Give slots to new trajectories, and compute the prompts that several of them begin with."""
         fresh = [request for request in requests if request.session not in self._slot]
-        self._prefix_had |= bool(fresh)
+        self._settled = True
         size, prompts = len(self.prefix), self._prompts
         rows, new = prompts.hold([request.ids[size:-1] for request in fresh])
         for request, row in zip(fresh, rows, strict=True):
