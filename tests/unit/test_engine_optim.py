@@ -13,6 +13,7 @@ import torch
 from tiny_models import make_model
 from torch import nn
 
+from rlfactory_core.engines.local.learning.muon import Muon, orthogonal
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions, schedule_factor
 from rlfactory_core.errors import ConfigError, MissingExtraError
 
@@ -68,6 +69,30 @@ def test_muon_takes_hidden_matrices_only(tied: str) -> None:
     for name, distance in moved(model, before).items():
         hidden = "proj" in name
         assert (distance > 1e-4) == hidden, name
+
+
+def test_muon_is_torchs_but_for_its_precision() -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = [(8, 8), (24, 8), (8, 24), (8, 8), (24, 8)]
+    start = [torch.randn(shape, generator=generator) for shape in shapes]
+    ours, theirs = ([nn.Parameter(each.clone()) for each in start] for _ in range(2))
+    keys = {"lr": 0.1, "weight_decay": 0.05}
+    both = (Muon(ours, **keys), ours), (torch.optim.Muon(theirs, **keys), theirs)
+    for _ in range(3):
+        gradients = [torch.randn(shape, generator=generator) for shape in shapes]
+        for optimizer, parameters in both:
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient.clone()
+            optimizer.step()
+    for own, other, first in zip(ours, theirs, start, strict=True):
+        assert (own - other).norm() < 0.02 * (other - first).norm()
+    both[0][0].load_state_dict(both[1][0].state_dict())  # of a checkpoint of an earlier version
+
+
+def test_an_orthogonalised_matrix_has_singular_values_near_1() -> None:
+    found = orthogonal(torch.randn(3, 40, 16, generator=torch.Generator().manual_seed(1)))
+    values = torch.linalg.svdvals(found)
+    assert 0.6 < float(values.min()) <= float(values.max()) < 1.25
 
 
 def test_bf16_weights_move_through_their_fp32_masters() -> None:

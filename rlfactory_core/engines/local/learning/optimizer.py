@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.autograd.graph import increment_version
 
+from rlfactory_core.engines.local.learning.muon import Muon
 from rlfactory_core.engines.local.model.four_bits import bitsandbytes
 from rlfactory_core.errors import ConfigError
 
@@ -44,7 +45,7 @@ def schedule_factor(step: int, options: OptimizerOptions) -> float:
 class Optimizer:
     """Updates a model's trainable parameters from their gradients.
 
-    Muon (Jordan et al. 2024; `torch.optim.Muon`) takes matrices of hidden layers, AdamW embeddings, the head, norms and
+    Muon takes matrices of hidden layers, AdamW embeddings, the head, norms and
     biases. bf16 parameters are updated through fp32 copies: at usual learning rates a bf16 weight would not move.
     """
 
@@ -64,13 +65,11 @@ class Optimizer:
         for name, p in live.items():
             inner = options.muon_lr > 0 and p.ndim == 2 and id(p) not in outer
             (hidden if inner else rest).append(self._masters.get(name, (p, p))[1])
-        decay = options.weight_decay
         self._optimizers: list[tuple[torch.optim.Optimizer, float]] = []  # with their learning rates
         if rest:
             self._optimizers.append((_adamw(rest, options), options.lr))
         if hidden:
-            muon = torch.optim.Muon(hidden, lr=options.muon_lr, weight_decay=decay)
-            self._optimizers.append((muon, options.muon_lr))
+            self._optimizers.append((Muon(hidden, options.muon_lr, options.weight_decay), options.muon_lr))
 
     @property
     def lr(self) -> float:
