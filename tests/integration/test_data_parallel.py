@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from runs import TINY_TASK, Cli, metrics
 
-from rlfactory_core.engines.local import processes
+from rlfactory_core.engines.local import processes, workers
 
 pytestmark = pytest.mark.slow
 
@@ -34,8 +35,8 @@ def sampled(run: Path, step: int) -> dict[tuple[str, int], Any]:
 
 def test_two_processes_do_what_one_does(cli: Cli, tiny_model: Path, tmp_path: Path) -> None:
     one, two = tmp_path / "one", tmp_path / "two"
-    for run, workers in ((one, 1), (two, 2)):
-        command = [*RUN, *STEP, "--model", tiny_model, "--steps", "3", f"train.workers={workers}"]
+    for run, count in ((one, 1), (two, 2)):
+        command = [*RUN, *STEP, "--model", tiny_model, "--steps", "3", f"train.workers={count}"]
         outcome = cli(*command, "rollout.deterministic=true", "--out", run)
         assert outcome.code == 0, outcome.err
 
@@ -50,6 +51,24 @@ def test_two_processes_do_what_one_does(cli: Cli, tiny_model: Path, tmp_path: Pa
     # the same prompts ever after, whatever rounding does to the tokens
     assert [set(sampled(two, step)) for step in (2, 3)] == [set(sampled(one, step)) for step in (2, 3)]
     assert multiprocessing.active_children() == []
+
+
+def reduced(process: workers.Workers) -> list[list[float]]:
+    """The gradients of both processes, summed in four parts; the second parameter has one in one process only."""
+    workers.BUCKET = 4
+    parameters = [torch.nn.Parameter(torch.zeros(size)) for size in (3, 2, 5, 1, 4)]
+    for number, parameter in enumerate(parameters):
+        if number != 1 or process.first:
+            parameter.grad = torch.full_like(parameter, number + 10.0 * process.rank)
+    process.reduce_gradients(parameters)
+    return [parameter.grad.tolist() for parameter in parameters if parameter.grad is not None]
+
+
+def test_gradients_are_summed_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers, "BUCKET", workers.BUCKET)  # which `reduced` sets
+    with processes.worker_processes(2, reduced) as first:
+        found = reduced(first)
+    assert found == [[10.0] * 3, [1.0] * 2, [14.0] * 5, [16.0], [18.0] * 4]
 
 
 def test_a_process_that_fails_shows_its_traceback(cli: Cli, tiny_model: Path, tmp_path: Path) -> None:

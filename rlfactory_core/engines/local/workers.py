@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from torch import nn
 from rlfactory_core.engines.base import Processes
 
 T = TypeVar("T")
+BUCKET = 2**22  # numbers of gradients that are summed at a time
 
 
 class Workers:
@@ -66,16 +67,18 @@ class Workers:
         return {name: sum(each.get(name, 0.0) for each in everywhere) for name in names}
 
     def reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Sum the gradients over all processes; a missing gradient counts as zero."""
+        """Sum the gradients over all processes; a missing gradient counts as zero.
+
+        They are copied for that, a few at a time.
+        """
         if self.size == 1:
             return
-        trained = [p for p in parameters if p.requires_grad]
-        flat = torch.cat([(p.grad if p.grad is not None else torch.zeros_like(p)).flatten().float() for p in trained])
-        dist.all_reduce(flat)
-        start = 0
-        for p in trained:
-            p.grad = flat[start : start + p.numel()].view_as(p).to(p.dtype)
-            start += p.numel()
+        for bucket in _buckets(p for p in parameters if p.requires_grad):
+            grads = [p.grad if p.grad is not None else torch.zeros_like(p) for p in bucket]
+            flat = torch.cat([each.flatten().float() for each in grads])
+            dist.all_reduce(flat)
+            for p, summed in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+                p.grad = summed.view_as(p).to(p.dtype)
 
     def gather(self, item: T) -> list[T]:
         """The items of all processes, in rank order, on rank 0; an empty list on the others."""
@@ -96,6 +99,18 @@ class Workers:
     def close(self) -> None:
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _buckets(parameters: Iterable[nn.Parameter]) -> Iterator[list[nn.Parameter]]:
+    """Parameters of at least `BUCKET` numbers together, in their order; the last ones may have fewer."""
+    bucket: list[nn.Parameter] = []
+    for parameter in parameters:
+        bucket.append(parameter)
+        if sum(each.numel() for each in bucket) >= BUCKET:
+            yield bucket
+            bucket = []
+    if bucket:
+        yield bucket
 
 
 class Compute(Processes):
