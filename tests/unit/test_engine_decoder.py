@@ -97,6 +97,18 @@ def test_more_sessions_than_slots_and_release() -> None:
         check_logprobs(model, item.ids, answers[item.session])
 
 
+def test_the_cache_has_room_for_those_that_came_not_for_all_slots() -> None:
+    model = make_model("llama")
+    engine = decoder(model, slots=100)
+    asked = [request(f"s{index}", (*PREFIX, *random_ids(4, index)), seed=index) for index in range(21)]
+    for count, rows in ((1, 8), (7, 8), (13, 32)):
+        now, asked = asked[:count], asked[count:]
+        answers = run(engine, now)
+        assert engine._cache.layers[0].keys.shape[0] == rows
+        for item in now:
+            check_logprobs(model, item.ids, answers[item.session])
+
+
 def test_release_in_the_middle_of_a_turn_frees_the_slot() -> None:
     model = make_model("llama")
     engine = decoder(model, slots=2, stops=())

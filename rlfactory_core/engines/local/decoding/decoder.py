@@ -23,6 +23,7 @@ from rlfactory_core.engines.local.model.plans import DecodePlan, PrefillPlan
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.types import SampledTokens, SamplingParams
 
+ROWS = 8  # of the cache at first, which are doubled as often as needed
 PIECE = 2**24  # entries of the mask of attention, rows x width x keys, up to which new tokens are computed at once
 _NARROWEST = 16  # tokens of each row in a piece
 
@@ -113,7 +114,7 @@ class SlotDecoder:
         self.version = version
         self.active = 0  # the number of trajectories that are being decoded
         self._device = policy.device
-        self._cache = Cache(slots, 256)
+        self._cache = Cache(min(slots, ROWS), 256)
         self._prefix_cache = Cache(1, 1)
         self._prompts = Prompts(slots, self._device)
         self._above_active: list[Above] | None = None  # of the slots that are being decoded; None: they have changed
@@ -199,6 +200,7 @@ class SlotDecoder:
             self._slot[request.session] = slot = self._request.index(None)
             self._request[slot] = request
             self._length[slot], self._prompt[slot] = 0, row
+            self._cache.reserve(1, min(self.slots, 1 << slot.bit_length()))
         for request in requests:
             self._request[self._slot[request.session]] = request
         if new:
