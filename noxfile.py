@@ -55,9 +55,7 @@ AXE = "axe-core@4.14.1"  # what it finds on the pages of `rlfactory ui`; from np
 BROWSER_TESTS = "tests/browser"
 MCP_TESTS = "integration/test_mcp_*.py"
 IN_TWO = ("-n", "2", "--dist", "loadfile")  # processes, each with whole files of tests
-# Of `rlfactory new`; the last two train as the first does, which takes minutes.
-TEMPLATES = ("tool-task", "agent", "env", "chat-format", "engine", "mcp-task", "verifier")
-TRAINED = TEMPLATES[:-2]
+TEMPLATES = ("tool-task", "agent", "env", "mcp-task", "verifier", "chat-format", "engine")  # of `rlfactory new`
 # Each line is finished before the next. Lists in a line run beside each other, since they often wait or use one core;
 # what the first one prints is shown at once, what the others print at their end.
 FULL = (
@@ -356,7 +354,7 @@ def side_by_side(session: nox.Session, commands: Sequence[tuple[Path, Sequence[s
 
 
 def author(session: nox.Session, place: Path, beside: tuple[Path, Sequence[str]]) -> None:
-    """From the templates to trained tasks, in the working directory; ``beside`` is a long command to run meanwhile."""
+    """From each template to a trained task, in the working directory; ``beside`` is a long command to run meanwhile."""
     mine = {template: f"my-{template}" for template in TEMPLATES}
     for template, name in mine.items():
         run_in(session, place, "rlfactory", "new", name, "--template", template)
@@ -367,7 +365,7 @@ def author(session: nox.Session, place: Path, beside: tuple[Path, Sequence[str]]
     # need their folders' names then.
     pytest = ("python", "-m", "pytest", "-q", "--import-mode=importlib")
     short = ("--steps", "3", "eval.limit=16", "eval.sampled=false", "train.workers=1")
-    runs = [(place, ["rlfactory", "run", "--plugin", name, *short]) for name in (mine[each] for each in TRAINED)]
+    runs = [(place, ["rlfactory", "run", "--plugin", name, *short]) for name in mine.values()]
     side_by_side(session, [beside, (place, [*pytest, *IN_TWO, *mine.values()]), *runs])
     made(session, place, "mcp==1.30.*")  # the other end of our range
     run_in(session, place, *pytest, mine["mcp-task"], env=CACHE)
