@@ -63,7 +63,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from rlfactory_core.engines.local.decoding.decoder import Request, SlotDecoder
 from rlfactory_core.engines.local.learning.learner import Learner
 from rlfactory_core.engines.local.learning.optimizer import Optimizer, OptimizerOptions
-from rlfactory_core.engines.local.model.half import compute_in_bfloat16
+from rlfactory_core.engines.local.model.half import bfloat16_flag, compute_in_bfloat16
 from rlfactory_core.engines.local.model.onednn import keep_few_kernels
 from rlfactory_core.engines.local.model.policy import RaggedPolicy
 from rlfactory_core.engines.local.workers import Workers
@@ -76,7 +76,8 @@ keep_few_kernels()
 held = lambda: 1024 * int(re.search(r"VmRSS:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1])
 model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(sys.argv[1])).eval()
 policy = RaggedPolicy(model)
-compute_in_bfloat16(model)
+if bfloat16_flag():  # elsewhere it is emulated, which takes minutes
+    compute_in_bfloat16(model)
 learner = Learner(policy, Optimizer(model, OptimizerOptions(1e-3)), Workers(), LossOptions())
 decoder = SlotDecoder(policy, slots=16, prefix=None, stop_token_ids=())
 rng, after = random.Random(0), []
