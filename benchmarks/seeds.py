@@ -74,7 +74,7 @@ def time_plugin(
         [], ["train.steps=2", "eval.every=1", "eval.limit=24", "train.prompts_per_step=4", "train.workers=1"]
     )
     start, before = time.perf_counter(), _cpu()
-    subprocess.run(command, check=True, env=environment)
+    subprocess.run(command, check=True, env=environment, cwd=checkout)  # whose folder comes before PYTHONPATH
     took = Took(time.perf_counter() - start, _cpu() - before)
     measured.write_text(json.dumps(asdict(took)))
     return took, out
