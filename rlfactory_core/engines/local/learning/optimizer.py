@@ -45,8 +45,8 @@ def schedule_factor(step: int, options: OptimizerOptions) -> float:
 class Optimizer:
     """Updates a model's trainable parameters from their gradients.
 
-    Muon takes matrices of hidden layers, AdamW embeddings, the head, norms and
-    biases. bf16 parameters are updated through fp32 copies: at usual learning rates a bf16 weight would not move.
+    Muon takes matrices of hidden layers, AdamW embeddings, the head, norms and biases. bf16 parameters are updated
+    through fp32 copies: at usual learning rates a bf16 weight would not move.
     """
 
     def __init__(self, model: nn.Module, options: OptimizerOptions) -> None:
