@@ -46,7 +46,7 @@ TRL: Mapping[str, Mapping[str, Any]] = {
 }
 # Elsewhere bfloat16 is emulated: ours does not use it, and the losses would differ.
 HERE = list(TRL) if bfloat16_flag() else [FLOAT32]
-QUICK = ["TRL, padding-free"] if bfloat16_flag() else [FLOAT32]  # of ours' arithmetic
+QUICK = ["TRL, padding-free"] if bfloat16_flag() else [FLOAT32]  # it computes as ours does here
 
 
 @dataclass(frozen=True)

@@ -200,7 +200,8 @@ class SlotDecoder:
             self._slot[request.session] = slot = self._request.index(None)
             self._request[slot] = request
             self._length[slot], self._prompt[slot] = 0, row
-            self._cache.reserve(1, min(self.slots, 1 << slot.bit_length()))
+        last = max(self._slot.values())
+        self._cache.reserve(1, min(self.slots, 1 << last.bit_length()))
         for request in requests:
             self._request[self._slot[request.session]] = request
         if new:
